@@ -1,0 +1,37 @@
+//! The `shardax` command: what a user asks of an installation rather than of a program.
+
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod probe;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Shardax: write the model for one device, run it under any sharding layout.
+#[derive(Parser)]
+#[command(name = "shardax", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Tell whether training can run on this machine, and what is wrong and how to mend it.
+    ///
+    /// Looks for plugins, loads the one that training would use, runs a small program on all its devices, and looks at
+    /// the cache folder, Python and the environment. Exits with 0 if that program ran, else with 1.
+    Doctor(doctor::Options),
+    /// Load a plugin and run a program, for `doctor`, which must survive what XLA does to the process.
+    #[command(hide = true)]
+    Probe(probe::Options),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Probe(options) => probe::run(&options),
+    }
+}

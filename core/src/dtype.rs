@@ -1,0 +1,131 @@
+//! Element types.
+
+use std::fmt;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// Boolean.
+    Bool,
+    /// 4-bit signed integer.
+    I4,
+    /// 8-bit signed integer.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// 4-bit unsigned integer.
+    U4,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
+    /// 8-bit float, 4 exponent and 3 mantissa bits, no infinities.
+    F8E4M3FN,
+    /// 8-bit float, 5 exponent and 2 mantissa bits.
+    F8E5M2,
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of an f32.
+    BF16,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+    /// A complex number of two f32.
+    C64,
+}
+
+impl DType {
+    /// The name as it is printed and as StableHLO spells it in a dense type, `bf16` or `f8e4m3fn`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::I4 => "i4",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U4 => "u4",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::F8E4M3FN => "f8e4m3fn",
+            DType::F8E5M2 => "f8e5m2",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::C64 => "c64",
+        }
+    }
+
+    /// Bytes of one element in host memory (a 4-bit integer takes a whole byte there).
+    pub const fn host_bytes(self) -> usize {
+        match self {
+            DType::Bool | DType::I4 | DType::U4 | DType::I8 | DType::U8 => 1,
+            DType::F8E4M3FN | DType::F8E5M2 => 1,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 | DType::C64 => 8,
+        }
+    }
+
+    /// Whether this is a real floating-point type.
+    pub const fn is_float(self) -> bool {
+        matches!(
+            self,
+            DType::F8E4M3FN
+                | DType::F8E5M2
+                | DType::F16
+                | DType::BF16
+                | DType::F32
+                | DType::F64
+        )
+    }
+
+    /// Whether this is a complex type.
+    pub const fn is_complex(self) -> bool {
+        matches!(self, DType::C64)
+    }
+
+    /// Whether a derivative can be taken with respect to values of this type.
+    pub const fn is_differentiable(self) -> bool {
+        self.is_float() || self.is_complex()
+    }
+
+    /// Whether this is a signed integer type.
+    pub const fn is_signed_integer(self) -> bool {
+        matches!(
+            self,
+            DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64
+        )
+    }
+
+    /// Whether this is an unsigned integer type.
+    pub const fn is_unsigned_integer(self) -> bool {
+        matches!(
+            self,
+            DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64
+        )
+    }
+
+    /// Whether this is an integer type; `bool` is not.
+    pub const fn is_integer(self) -> bool {
+        self.is_signed_integer() || self.is_unsigned_integer()
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,81 @@
+//! What can be wrong with a program, found while it is traced.
+//!
+//! Model code has no `?`: a mistake unwinds from the operation to the enclosing [`trace`](crate::trace)
+//! (or `jit`), which returns it as an [`Error`]. Each one names the user's own file and line.
+
+use std::fmt;
+use std::panic::Location;
+
+/// Where in the user's source an operation was written.
+pub type Source = &'static Location<'static>;
+
+/// A mistake in a traced program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}\n  --> {}:{}:{}{}", source_line.file(), source_line.line(), source_line.column(), Help(help))]
+pub struct Error {
+    /// What is wrong.
+    pub kind: ErrorKind,
+    /// The user's line on which it is wrong.
+    pub source_line: Source,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// The kinds of mistakes that tracing finds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ErrorKind {
+    /// Shapes do not fit the operation.
+    #[error("`{op}`: {problem}")]
+    Shape {
+        /// The operation, as the user called it.
+        op: &'static str,
+        /// The shapes, dimensions and sizes that do not fit.
+        problem: String,
+    },
+    /// Element types do not fit the operation.
+    #[error("`{op}`: {problem}")]
+    DType {
+        /// The operation, as the user called it.
+        op: &'static str,
+        /// The element types that do not fit.
+        problem: String,
+    },
+    /// An argument that is neither a shape nor an element type is out of its range.
+    #[error("`{op}`: {problem}")]
+    Argument {
+        /// The operation, as the user called it.
+        op: &'static str,
+        /// The argument, its value and its range.
+        problem: String,
+    },
+    /// A tensor was used after the function that was traced with it had returned.
+    #[error("`{op}`: operand {operand} belongs to a trace that has ended, or to another thread's")]
+    Escaped {
+        /// The operation, as the user called it.
+        op: &'static str,
+        /// Position of the operand, from 0.
+        operand: usize,
+    },
+    /// A derivative was asked for that does not exist.
+    #[error("`{op}`: {problem}")]
+    Derivative {
+        /// The operation, as the user called it.
+        op: &'static str,
+        /// Why there is none.
+        problem: String,
+    },
+}
+
+struct Help<'a>(&'a Option<String>);
+
+impl fmt::Display for Help<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The result of tracing.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,137 @@
+//! Functions that can be traced, and [`trace`].
+
+use std::panic::Location;
+
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::tensor::Tensor;
+use crate::trace::{catch, input, localize, region};
+use crate::tree::{Leaf, Path, Tree};
+use crate::types::TensorType;
+
+/// A tree of tensors with other leaves: what a model is at run time, or its types.
+pub type On<T, M> = <T as Tree<Tensor>>::With<M>;
+
+/// A function from trees of tensors to a tree of tensors.
+///
+/// Implemented for closures and functions of up to six arguments. The arguments of a function of
+/// one are that argument; of several, a tuple. `Signature` only tells these implementations apart.
+pub trait Function<Signature> {
+    /// The argument, or a tuple of arguments.
+    type Args: Tree<Tensor>;
+    /// What the function returns.
+    type Output: Tree<Tensor>;
+    /// Calls it.
+    fn apply(&self, args: Self::Args) -> Self::Output;
+}
+
+impl<F, A, R> Function<fn(A) -> R> for F
+where
+    F: Fn(A) -> R,
+    A: Tree<Tensor>,
+    R: Tree<Tensor>,
+{
+    type Args = A;
+    type Output = R;
+    fn apply(&self, args: A) -> R {
+        self(args)
+    }
+}
+
+impl<F, R> Function<fn() -> R> for F
+where
+    F: Fn() -> R,
+    R: Tree<Tensor>,
+{
+    type Args = ();
+    type Output = R;
+    fn apply(&self, (): ()) -> R {
+        self()
+    }
+}
+
+macro_rules! function {
+    ($($T:ident $i:tt),+) => {
+        impl<Func, $($T,)+ Ret> Function<fn($($T),+) -> Ret> for Func
+        where
+            Func: Fn($($T),+) -> Ret,
+            $($T: Tree<Tensor>,)+
+            Ret: Tree<Tensor>,
+        {
+            type Args = ($($T,)+);
+            type Output = Ret;
+            fn apply(&self, args: Self::Args) -> Ret {
+                self($(args.$i),+)
+            }
+        }
+    };
+}
+
+function!(A 0, B 1);
+function!(A 0, B 1, C 2);
+function!(A 0, B 1, C 2, D 3);
+function!(A 0, B 1, C 2, D 3, E 4);
+function!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+/// The position of a result among the outputs of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputIndex(pub usize);
+
+impl Leaf for OutputIndex {}
+
+/// A traced function.
+pub struct Traced<R: Tree<Tensor>> {
+    /// The program. Its inputs are the leaves of the arguments, its outputs those of the result.
+    pub graph: Graph,
+    /// The structure of the result.
+    pub output: On<R, OutputIndex>,
+}
+
+impl<R: Tree<Tensor>> Traced<R> {
+    /// Types of the results, in the order of the leaves.
+    pub fn output_types(&self) -> Vec<TensorType> {
+        let outputs = self.graph.outputs().iter();
+        outputs.map(|&o| self.graph.ty(o).clone()).collect()
+    }
+}
+
+/// Runs `f` on handles of these types, and returns the program that it wrote.
+///
+/// ```
+/// use shardax_core::{DType, Tensor, TensorType, trace};
+///
+/// let mean = |x: Tensor| x.mean(..);
+/// let program = trace(mean, TensorType::new(DType::F32, [2, 3]))?;
+/// assert_eq!(program.graph.to_string(), "\
+/// (a: f32[2,3]) {
+///   b = reduce_sum a dims=[0, 1] : f32[]
+///   c = constant 6.0 : f32[]
+///   d = div b c : f32[]
+///   return d
+/// }
+/// ");
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// The first mistake that the function makes. A panic that is not a mistake of a tensor operation
+/// goes on.
+#[track_caller]
+pub fn trace<S, F: Function<S>>(f: F, args: On<F::Args, TensorType>) -> Result<Traced<F::Output>> {
+    let source = Location::caller();
+    let traced = catch(|| {
+        region(|| {
+            let args = args.map_leaves(&mut Path::root(), &mut |_, ty: &TensorType| input(ty.clone()));
+            let result = f.apply(args);
+            result.replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
+        })
+    })?;
+    let mut graph = traced.graph;
+    let output = traced.result.map_leaves(&mut Path::root(), &mut |_, t: &Tensor| {
+        graph.outputs.push(t.value);
+        OutputIndex(graph.outputs.len() - 1)
+    });
+    graph.prune();
+    Ok(Traced { graph, output })
+}

@@ -1,0 +1,197 @@
+//! Cutting a program out of a larger one.
+//!
+//! Transforms emit freely and then keep what the results need: a backward pass leaves the forward
+//! tangents dead, a linearized loop body is cut in two at its residuals.
+
+use std::sync::Arc;
+
+use super::{Equation, Graph, ValueId};
+use crate::op::{Op, Remat, Scan};
+
+impl Graph {
+    /// The program that computes `outputs` from `inputs`, both values of this graph. Values on the
+    /// way that are listed as inputs are not computed. Inputs that are not needed stay inputs.
+    ///
+    /// Returns the values that are needed but neither computed nor listed as the error.
+    pub(crate) fn extract(
+        &self,
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+    ) -> Result<Graph, Vec<ValueId>> {
+        let needed = self.needed(inputs, outputs);
+        let mut cut = Graph::default();
+        let mut renamed: Vec<Option<ValueId>> = vec![None; self.types.len()];
+        for &input in inputs {
+            let id = cut.new_input(self.ty(input).clone());
+            renamed[input.index()].get_or_insert(id);
+        }
+        let mut missing = Vec::new();
+        for (equation, _) in self.equations.iter().zip(&needed).filter(|(_, n)| **n) {
+            let operands = equation
+                .operands
+                .iter()
+                .map(|o| renamed[o.index()].unwrap_or_else(|| {
+                    missing.push(*o);
+                    *o
+                }))
+                .collect();
+            let results = equation
+                .results
+                .iter()
+                .map(|r| {
+                    let id = cut.new_value(self.ty(*r).clone());
+                    renamed[r.index()].get_or_insert(id);
+                    id
+                })
+                .collect();
+            cut.equations.push(Equation {
+                operands,
+                results,
+                ..equation.clone()
+            });
+        }
+        for &output in outputs {
+            match renamed[output.index()] {
+                Some(id) => cut.outputs.push(id),
+                None => missing.push(output),
+            }
+        }
+        if missing.is_empty() { Ok(cut) } else { Err(missing) }
+    }
+
+    /// Which equations it takes.
+    fn needed(&self, inputs: &[ValueId], outputs: &[ValueId]) -> Vec<bool> {
+        let mut values = vec![false; self.types.len()];
+        let mut given = vec![false; self.types.len()];
+        for input in inputs {
+            given[input.index()] = true;
+        }
+        for output in outputs {
+            values[output.index()] = true;
+        }
+        let mut equations = vec![false; self.equations.len()];
+        for (i, equation) in self.equations.iter().enumerate().rev() {
+            let wanted = |v: &ValueId| values[v.index()] && !given[v.index()];
+            if equation.results.iter().any(wanted) {
+                equations[i] = true;
+                for operand in &equation.operands {
+                    values[operand.index()] = true;
+                }
+            }
+        }
+        equations
+    }
+
+    /// Removes equations that no result needs, inside of regions too: a loop loses the outputs
+    /// and carries that nobody reads.
+    pub(crate) fn prune(&mut self) {
+        let mut values = vec![false; self.types.len()];
+        for output in &self.outputs {
+            values[output.index()] = true;
+        }
+        let mut kept = Vec::with_capacity(self.equations.len());
+        for mut equation in std::mem::take(&mut self.equations).into_iter().rev() {
+            let used: Vec<bool> = equation.results.iter().map(|r| values[r.index()]).collect();
+            if !used.contains(&true) {
+                continue;
+            }
+            prune_region(&mut equation, &used);
+            for operand in &equation.operands {
+                values[operand.index()] = true;
+            }
+            kept.push(equation);
+        }
+        kept.reverse();
+        self.equations = kept;
+    }
+
+    /// Drops inputs by position.
+    fn retain_inputs(&mut self, keep: &[bool]) {
+        let mut keep = keep.iter();
+        self.inputs.retain(|_| *keep.next().unwrap_or(&true));
+    }
+
+    /// Whether each input is read by an equation or is a result.
+    fn inputs_read(&self) -> Vec<bool> {
+        let mut read = vec![false; self.types.len()];
+        for equation in &self.equations {
+            for operand in &equation.operands {
+                read[operand.index()] = true;
+            }
+        }
+        for output in &self.outputs {
+            read[output.index()] = true;
+        }
+        self.inputs.iter().map(|i| read[i.index()]).collect()
+    }
+}
+
+fn prune_region(equation: &mut Equation, used: &[bool]) {
+    match equation.op.clone() {
+        Op::Remat(remat) => prune_remat(equation, remat, used),
+        Op::Scan(scan) => prune_scan(equation, scan, used),
+        _ => {}
+    }
+}
+
+fn prune_remat(equation: &mut Equation, remat: Remat, used: &[bool]) {
+    let mut body = Arc::unwrap_or_clone(remat.body);
+    body.outputs = select(&body.outputs, used);
+    body.prune();
+    let read = body.inputs_read();
+    body.retain_inputs(&read);
+    equation.operands = select(&equation.operands, &read).into();
+    equation.results = select(&equation.results, used).into();
+    equation.op = Op::Remat(Remat {
+        body: Arc::new(body),
+        ..remat
+    });
+}
+
+/// A carry is kept when its final value is read, or when a kept output depends on it in some
+/// iteration; the second is a fixed point, since carries feed one another.
+fn prune_scan(equation: &mut Equation, scan: Scan, used: &[bool]) {
+    let body = &scan.body;
+    let mut live = used.to_vec();
+    loop {
+        let outputs: Vec<ValueId> = select(&body.outputs, &live);
+        let needed = body.needed(&[], &outputs);
+        let mut read = vec![false; body.types.len()];
+        for output in &outputs {
+            read[output.index()] = true;
+        }
+        for (e, _) in body.equations.iter().zip(&needed).filter(|(_, n)| **n) {
+            for operand in &e.operands {
+                read[operand.index()] = true;
+            }
+        }
+        let mut grown = false;
+        for carry in 0..scan.carries {
+            if !live[carry] && read[body.inputs[carry].index()] {
+                live[carry] = true;
+                grown = true;
+            }
+        }
+        if !grown {
+            break;
+        }
+    }
+    let mut body = Arc::unwrap_or_clone(scan.body);
+    body.outputs = select(&body.outputs, &live);
+    body.prune();
+    let mut read = body.inputs_read();
+    read[..scan.carries].copy_from_slice(&live[..scan.carries]);
+    body.retain_inputs(&read);
+    equation.operands = select(&equation.operands, &read).into();
+    equation.results = select(&equation.results, &live).into();
+    equation.op = Op::Scan(Scan {
+        body: Arc::new(body),
+        carries: live[..scan.carries].iter().filter(|l| **l).count(),
+        xs: read[scan.carries..scan.carries + scan.xs].iter().filter(|r| **r).count(),
+        ..scan
+    });
+}
+
+fn select(values: &[ValueId], keep: &[bool]) -> Vec<ValueId> {
+    values.iter().zip(keep).filter(|(_, k)| **k).map(|(v, _)| *v).collect()
+}

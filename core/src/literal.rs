@@ -1,0 +1,245 @@
+//! Values known while tracing: scalars and small arrays written in the program.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+
+use crate::dtype::DType;
+use crate::types::TensorType;
+
+/// A Rust type that has a [`DType`]: `f32`, `half::bf16`, `i32`, `bool`, ...
+pub trait Element: Copy + fmt::Debug + Send + Sync + 'static {
+    /// The element type of tensors made of it.
+    const DTYPE: DType;
+    /// The bytes of a slice, in host order.
+    fn to_bytes(values: &[Self]) -> Vec<u8>;
+    /// The values that bytes in host order stand for; a trailing partial element is left out.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+}
+
+fn pod_from_bytes<T: Pod>(bytes: &[u8]) -> Vec<T> {
+    bytes
+        .chunks_exact(size_of::<T>())
+        .map(bytemuck::pod_read_unaligned)
+        .collect()
+}
+
+macro_rules! element {
+    ($($ty:ty => $dtype:ident),* $(,)?) => {$(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+            fn to_bytes(values: &[Self]) -> Vec<u8> {
+                bytemuck::cast_slice(values).to_vec()
+            }
+            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+                pod_from_bytes(bytes)
+            }
+        }
+    )*};
+}
+
+element!(
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+    f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    fn to_bytes(values: &[Self]) -> Vec<u8> {
+        values.iter().map(|&v| u8::from(v)).collect()
+    }
+    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+        bytes.iter().map(|&b| b != 0).collect()
+    }
+}
+
+/// A number written in the program, before it takes the element type of the tensor it meets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+macro_rules! number {
+    ($($ty:ty => $variant:ident),*) => {$(
+        impl From<$ty> for Number {
+            fn from(value: $ty) -> Self { Number::$variant(value.into()) }
+        }
+    )*};
+}
+
+number!(bool => Bool, i8 => Int, i16 => Int, i32 => Int, i64 => Int, u8 => Int, u16 => Int,
+    u32 => Int, f32 => Float, f64 => Float);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Bool(v) => write!(f, "{v}"),
+            Number::Int(v) => write!(f, "{v}"),
+            Number::Float(v) => write!(f, "{v:?}"),
+        }
+    }
+}
+
+/// A constant: one element repeated, or every element.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Literal {
+    ty: TensorType,
+    /// One element's bytes when `splat`, else all elements' in row-major order.
+    bytes: Arc<[u8]>,
+    splat: bool,
+}
+
+impl Literal {
+    /// An array of these values.
+    ///
+    /// Returns `None` when `values` has not as many elements as `shape`.
+    pub fn from_slice<T: Element>(values: &[T], shape: impl AsRef<[usize]>) -> Option<Self> {
+        let ty = TensorType::new(T::DTYPE, shape);
+        (ty.element_count() == values.len()).then(|| Literal {
+            splat: false,
+            bytes: T::to_bytes(values).into(),
+            ty,
+        })
+    }
+
+    /// A scalar of type `dtype`; `None` when the number is not of that kind (a fraction or a
+    /// number out of range for an integer type).
+    pub fn scalar(number: Number, dtype: DType) -> Option<Self> {
+        let bytes = scalar_bytes(number, dtype)?;
+        Some(Literal {
+            ty: TensorType::scalar(dtype),
+            bytes: bytes.into(),
+            splat: true,
+        })
+    }
+
+    /// Element type and shape.
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    /// The bytes of one element if all are the same by construction, else of all elements.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether [`Literal::bytes`] is one element that is repeated.
+    pub fn is_splat(&self) -> bool {
+        self.splat
+    }
+
+    /// The elements (one of them, for a splat) as numbers.
+    pub fn numbers(&self) -> Vec<Number> {
+        numbers(self.ty.dtype, &self.bytes)
+    }
+}
+
+fn scalar_bytes(number: Number, dtype: DType) -> Option<Vec<u8>> {
+    let float = match number {
+        Number::Bool(v) => f64::from(u8::from(v)),
+        Number::Int(v) => v as f64,
+        Number::Float(v) => v,
+    };
+    let int = match number {
+        Number::Bool(v) => i64::from(v),
+        Number::Int(v) => v,
+        Number::Float(v) if v.fract() == 0.0 && v.abs() < 9.0e15 => v as i64,
+        Number::Float(_) => return dtype.is_differentiable().then(|| float_bytes(float, dtype))?,
+    };
+    match dtype {
+        DType::Bool => matches!(int, 0 | 1).then(|| vec![int as u8]),
+        DType::I4 => (-8..8).contains(&int).then(|| vec![int as i8 as u8]),
+        DType::U4 => (0..16).contains(&int).then(|| vec![int as u8]),
+        DType::I8 => i8::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::I16 => i16::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::I32 => i32::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::I64 => Some(int.to_ne_bytes().to_vec()),
+        DType::U8 => u8::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::U16 => u16::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::U32 => u32::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::U64 => u64::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        _ => float_bytes(float, dtype),
+    }
+}
+
+fn float_bytes(v: f64, dtype: DType) -> Option<Vec<u8>> {
+    Some(match dtype {
+        DType::F16 => f16::from_f64(v).to_ne_bytes().to_vec(),
+        DType::BF16 => bf16::from_f64(v).to_ne_bytes().to_vec(),
+        DType::F32 => (v as f32).to_ne_bytes().to_vec(),
+        DType::F64 => v.to_ne_bytes().to_vec(),
+        DType::C64 => [(v as f32).to_ne_bytes(), 0f32.to_ne_bytes()].concat(),
+        _ => return None,
+    })
+}
+
+fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
+    fn of<T: Element + Into<Number>>(bytes: &[u8]) -> Vec<Number> {
+        T::from_bytes(bytes).into_iter().map(Into::into).collect()
+    }
+    match dtype {
+        DType::Bool => of::<bool>(bytes),
+        DType::I4 | DType::I8 => of::<i8>(bytes),
+        DType::I16 => of::<i16>(bytes),
+        DType::I32 => of::<i32>(bytes),
+        DType::I64 => of::<i64>(bytes),
+        DType::U4 | DType::U8 => of::<u8>(bytes),
+        DType::U16 => of::<u16>(bytes),
+        DType::U32 => of::<u32>(bytes),
+        DType::U64 => u64::from_bytes(bytes).into_iter().map(|v| Number::Int(v as i64)).collect(),
+        DType::F16 => f16::from_bytes(bytes).into_iter().map(|v| v.to_f64().into()).collect(),
+        DType::BF16 => bf16::from_bytes(bytes).into_iter().map(|v| v.to_f64().into()).collect(),
+        DType::F32 | DType::C64 => of::<f32>(bytes),
+        DType::F64 => of::<f64>(bytes),
+        DType::F8E4M3FN | DType::F8E5M2 => Vec::new(),
+    }
+}
+
+/// `2.5`, `[1, 2, 3]`, `f32[1024]{...}`.
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers = self.numbers();
+        match numbers.as_slice() {
+            [number] if self.splat => write!(f, "{number}"),
+            few if few.len() <= 8 && !few.is_empty() => {
+                f.write_str("[")?;
+                for (i, number) in few.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    write!(f, "{comma}{number}")?;
+                }
+                f.write_str("]")
+            }
+            _ => write!(f, "{}{{...}}", self.ty),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_takes_the_element_type_it_meets() {
+        let two = Literal::scalar(2.0.into(), DType::I32).map(|l| l.numbers());
+        assert_eq!(two, Some(vec![Number::Int(2)]));
+        assert_eq!(Literal::scalar(2.5.into(), DType::I32), None);
+        assert_eq!(Literal::scalar(300.into(), DType::U8), None);
+        assert_eq!(Literal::scalar(2.5.into(), DType::Bool), None);
+        let half = Literal::scalar(0.5.into(), DType::BF16).map(|l| l.numbers());
+        assert_eq!(half, Some(vec![Number::Float(0.5)]));
+    }
+
+    #[test]
+    fn a_slice_must_fill_its_shape() {
+        assert!(Literal::from_slice(&[1f32, 2.0], [2, 1]).is_some());
+        assert!(Literal::from_slice(&[1f32, 2.0], [3]).is_none());
+    }
+}

@@ -1,0 +1,287 @@
+//! The transpose of each primitive that is linear in some operands.
+//!
+//! Given the cotangents of an equation's results (`None` is zero), a rule emits the cotangents of
+//! its linear operands. Only what `rules/jvp.rs` emits ever gets here; an operation that is not
+//! linear in an operand that should be is a mistake of a rule, reported with the user's line.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::ErrorKind;
+use crate::graph::Equation;
+use crate::lax;
+use crate::op::{Binary, Constraint, Dims, DotDims, Op, Reducer, Unary};
+use crate::tensor::Tensor;
+use crate::trace::fail_at;
+use crate::transform::{Tangents, transpose_remat, transpose_scan};
+use crate::types::TensorType;
+use shardax_sharding::Role;
+
+/// An operand of an equation that is transposed.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand {
+    /// Its value; of a linear operand only the type is meant.
+    pub tensor: Tensor,
+    /// Whether the equation is taken as a linear function of it.
+    pub linear: bool,
+}
+
+/// The cotangents of the operands; `None` for those that are not linear, or zero.
+pub(crate) fn transpose(
+    equation: &Equation,
+    operands: &[Operand],
+    cotangents: &[Option<Tensor>],
+) -> Tangents {
+    match &equation.op {
+        Op::Scan(scan) => return transpose_scan(scan, operands, cotangents, equation.source),
+        Op::Remat(remat) => return transpose_remat(remat, operands, cotangents, equation.source),
+        Op::OptimizationBarrier => return barrier(operands, cotangents),
+        _ => {}
+    }
+    match cotangents[0] {
+        Some(ct) => one(equation, operands, ct),
+        None => smallvec![None; operands.len()],
+    }
+}
+
+fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
+    let ty = |i: usize| operands[i].tensor.ty();
+    let linear = |i: usize| operands[i].linear;
+    match &equation.op {
+        Op::Unary(Unary::Neg) => smallvec![Some(lax::neg(ct))],
+        Op::Binary(Binary::Add) => smallvec![linear(0).then_some(ct), linear(1).then_some(ct)],
+        Op::Binary(Binary::Sub) => {
+            smallvec![linear(0).then_some(ct), linear(1).then(|| lax::neg(ct))]
+        }
+        Op::Binary(Binary::Mul) if linear(0) != linear(1) => smallvec![
+            linear(0).then(|| lax::mul(ct, operands[1].tensor)),
+            linear(1).then(|| lax::mul(operands[0].tensor, ct)),
+        ],
+        Op::Binary(Binary::Div) if !linear(1) => {
+            smallvec![Some(lax::binary(Binary::Div, ct, operands[1].tensor)), None]
+        }
+        Op::Select => {
+            let predicate = operands[0].tensor;
+            let zero = lax::zeros(&ct.ty());
+            smallvec![
+                None,
+                linear(1).then(|| lax::select(predicate, ct, zero)),
+                linear(2).then(|| lax::select(predicate, zero, ct)),
+            ]
+        }
+        Op::Convert(_) => smallvec![Some(lax::convert(ct, ty(0).dtype))],
+        Op::Broadcast { dims, .. } => smallvec![Some(broadcast(ct, &ty(0), dims))],
+        Op::Reshape(_) => smallvec![Some(lax::reshape(ct, &ty(0).shape))],
+        Op::Transpose(permutation) => {
+            smallvec![Some(lax::transpose(ct, &inverse(permutation)))]
+        }
+        Op::Slice {
+            starts,
+            limits,
+            strides,
+        } => smallvec![Some(slice(ct, &ty(0), starts, limits, strides))],
+        Op::Pad {
+            low,
+            high,
+            interior,
+        } => pad(ct, operands, low, high, interior),
+        Op::Concatenate(dimension) => concatenate(ct, operands, *dimension),
+        Op::Reverse(dims) => smallvec![Some(lax::reverse(ct, dims))],
+        Op::Reduce(Reducer::Sum, dims) => {
+            let operand = ty(0);
+            let kept: Dims = (0..operand.rank()).filter(|d| !dims.contains(d)).collect();
+            smallvec![Some(lax::broadcast(ct, &operand.shape, &kept))]
+        }
+        Op::DotGeneral(dims) if linear(0) != linear(1) => dot(ct, operands, dims),
+        Op::DynamicSlice(_) => {
+            let starts = tensors(&operands[1..]);
+            let ct = lax::dynamic_update_slice(lax::zeros(&ty(0)), ct, &starts);
+            first(ct, operands.len())
+        }
+        Op::DynamicUpdateSlice => {
+            let starts = tensors(&operands[2..]);
+            let update = ty(1);
+            let mut cts: Tangents = smallvec![None; operands.len()];
+            cts[0] = linear(0)
+                .then(|| lax::dynamic_update_slice(ct, lax::zeros(&update), &starts));
+            cts[1] = linear(1).then(|| lax::dynamic_slice(ct, &starts, &update.shape));
+            cts
+        }
+        Op::Take { axis } => {
+            let zeros = lax::zeros(&ty(0));
+            first(lax::scatter_add(zeros, operands[1].tensor, ct, *axis), 2)
+        }
+        Op::TakeAlong { axis } => {
+            let zeros = lax::zeros(&ty(0));
+            first(lax::scatter_add_along(zeros, operands[1].tensor, ct, *axis), 2)
+        }
+        Op::ScatterAdd { axis } => smallvec![
+            linear(0).then_some(ct),
+            None,
+            linear(2).then(|| lax::take(ct, operands[1].tensor, *axis)),
+        ],
+        Op::ScatterAddAlong { axis } => smallvec![
+            linear(0).then_some(ct),
+            None,
+            linear(2).then(|| lax::take_along(ct, operands[1].tensor, *axis)),
+        ],
+        Op::Shard(constraint) => smallvec![Some(shard(ct, constraint))],
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Reduce(..)
+        | Op::DotGeneral(_)
+        | Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Compare(_)
+        | Op::BitcastConvert(_)
+        | Op::OptimizationBarrier
+        | Op::StopGradient
+        | Op::Scan(_)
+        | Op::Remat(_)
+        | Op::Tangent(_) => {
+            let kind = ErrorKind::Derivative {
+                op: equation.op.name(),
+                problem: "is not linear where its derivative should be".into(),
+            };
+            fail_at(kind, None, equation.source)
+        }
+    }
+}
+
+fn tensors(operands: &[Operand]) -> SmallVec<[Tensor; 4]> {
+    operands.iter().map(|o| o.tensor).collect()
+}
+
+fn first(ct: Tensor, count: usize) -> Tangents {
+    let mut cts: Tangents = smallvec![None; count];
+    cts[0] = Some(ct);
+    cts
+}
+
+fn inverse(permutation: &[usize]) -> Dims {
+    let mut inverse: Dims = smallvec![0; permutation.len()];
+    for (to, &from) in permutation.iter().enumerate() {
+        inverse[from] = to;
+    }
+    inverse
+}
+
+/// The cotangent of a parameter that was gathered for use is summed as it was used, and then cut as
+/// the parameter rests: together a reduce-scatter. The first constraint keeps the partitioner from
+/// carrying the cut on into the activations that the cotangent is computed from.
+fn shard(ct: Tensor, constraint: &Constraint) -> Tensor {
+    let ct = lax::shard(ct, constraint.clone());
+    match constraint.role {
+        Role::ParameterAtUse => lax::shard(ct, Constraint {
+            role: Role::Parameter,
+            ..constraint.clone()
+        }),
+        Role::Parameter | Role::Activation => ct,
+    }
+}
+
+fn broadcast(ct: Tensor, operand: &TensorType, dims: &Dims) -> Tensor {
+    let shape = ct.ty().shape;
+    let repeated = |d: usize| match dims.iter().position(|&to| to == d) {
+        Some(from) => operand.shape[from] == 1 && shape[d] != 1,
+        None => true,
+    };
+    let summed: Dims = (0..shape.len()).filter(|&d| repeated(d)).collect();
+    lax::reshape(lax::reduce(Reducer::Sum, ct, &summed), &operand.shape)
+}
+
+fn slice(ct: Tensor, operand: &TensorType, starts: &Dims, limits: &Dims, strides: &Dims) -> Tensor {
+    let shape = ct.ty().shape;
+    let interior: Dims = strides.iter().map(|s| s - 1).collect();
+    let high = (0..operand.rank())
+        .map(|d| {
+            let spanned = if limits[d] > starts[d] { (shape[d] - 1) * strides[d] + 1 } else { 0 };
+            operand.shape[d] - starts[d] - spanned
+        })
+        .collect();
+    let zero = lax::zeros(&TensorType::scalar(operand.dtype));
+    lax::pad(ct, zero, starts.clone(), high, interior)
+}
+
+fn pad(ct: Tensor, operands: &[Operand], low: &Dims, high: &Dims, interior: &Dims) -> Tangents {
+    let padded = ct.ty().shape;
+    let limits = padded.iter().zip(high).map(|(size, high)| size - high).collect();
+    let strides = interior.iter().map(|i| i + 1).collect();
+    let inner = lax::slice(ct, low.clone(), limits, strides);
+    let all = |x: Tensor| {
+        let dims: Dims = (0..x.ty().rank()).collect();
+        lax::reduce(Reducer::Sum, x, &dims)
+    };
+    smallvec![
+        operands[0].linear.then_some(inner),
+        operands[1].linear.then(|| lax::binary(Binary::Sub, all(ct), all(inner))),
+    ]
+}
+
+fn concatenate(ct: Tensor, operands: &[Operand], dimension: usize) -> Tangents {
+    let mut start = 0;
+    operands
+        .iter()
+        .map(|operand| {
+            let limit = start + operand.tensor.ty().shape[dimension];
+            let part = operand
+                .linear
+                .then(|| lax::slice_dim(ct, dimension, start, limit));
+            start = limit;
+            part
+        })
+        .collect()
+}
+
+fn barrier(operands: &[Operand], cotangents: &[Option<Tensor>]) -> Tangents {
+    let present: SmallVec<[Tensor; 4]> = cotangents.iter().flatten().copied().collect();
+    let mut held = lax::barrier(&present).into_iter();
+    operands
+        .iter()
+        .zip(cotangents)
+        .map(|(operand, ct)| ct.and_then(|_| held.next()).filter(|_| operand.linear))
+        .collect()
+}
+
+/// The result's dimensions are batch, free ones of the left, free ones of the right. The
+/// cotangent of one side contracts the other side's free dimensions.
+fn dot(ct: Tensor, operands: &[Operand], dims: &DotDims) -> Tangents {
+    let (lhs, rhs) = (operands[0].tensor.ty(), operands[1].tensor.ty());
+    let (lhs_free, rhs_free) = (dims.lhs_free(lhs.rank()), dims.rhs_free(rhs.rank()));
+    let batch: Dims = (0..dims.lhs_batch.len()).collect();
+    let after_batch = |skip: usize, count: usize| -> Dims {
+        (batch.len() + skip..batch.len() + skip + count).collect()
+    };
+    if operands[0].linear {
+        let product = lax::dot(ct, operands[1].tensor, DotDims {
+            lhs_batch: batch.clone(),
+            rhs_batch: dims.rhs_batch.clone(),
+            lhs_contract: after_batch(lhs_free.len(), rhs_free.len()),
+            rhs_contract: rhs_free,
+            result: lhs.dtype,
+        });
+        // Dimensions of `product`: batch, free ones of lhs, contracted ones in rhs's order.
+        let contracted = paired(&dims.rhs_contract, &dims.lhs_contract);
+        let order: Dims = dims.lhs_batch.iter().chain(&lhs_free).chain(&contracted).copied().collect();
+        smallvec![Some(lax::transpose(product, &inverse(&order))), None]
+    } else {
+        let product = lax::dot(operands[0].tensor, ct, DotDims {
+            lhs_batch: dims.lhs_batch.clone(),
+            rhs_batch: batch.clone(),
+            lhs_contract: lhs_free.clone(),
+            rhs_contract: after_batch(0, lhs_free.len()),
+            result: rhs.dtype,
+        });
+        // Dimensions of `product`: batch, contracted ones in lhs's order, free ones of rhs.
+        let contracted = paired(&dims.lhs_contract, &dims.rhs_contract);
+        let order: Dims = dims.rhs_batch.iter().chain(&contracted).chain(&rhs_free).copied().collect();
+        smallvec![None, Some(lax::transpose(product, &inverse(&order)))]
+    }
+}
+
+/// The dimensions paired with `one`'s when those are put in ascending order.
+fn paired(one: &Dims, other: &Dims) -> Dims {
+    let mut pairs: SmallVec<[(usize, usize); 4]> =
+        one.iter().copied().zip(other.iter().copied()).collect();
+    pairs.sort_unstable();
+    pairs.into_iter().map(|(_, other)| other).collect()
+}

@@ -1,0 +1,302 @@
+//! Element-wise arithmetic: operators, numpy broadcasting and type promotion.
+//!
+//! Promotion of two tensors: `bool` gives way to any other type, integers to floats, a narrower
+//! type to a wider one of its kind; `f16` with `bf16` gives `f32`, and a signed with an unsigned
+//! integer the next wider signed one. A number written in the program takes the tensor's element
+//! type and never widens it.
+
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+use std::panic::Location;
+
+use super::Tensor;
+use super::shape::broadcast_shapes;
+use crate::dtype::DType;
+use crate::error::{ErrorKind, Source};
+use crate::lax;
+use crate::literal::Number;
+use crate::op::{Binary, Comparison, Dims, Op, Unary};
+use crate::trace::{emit1, fail_at};
+use crate::types::TensorType;
+
+/// A tensor or a number, as the second operand of an operation.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A number, which takes the element type of the tensor that it meets.
+    Number(Number),
+}
+
+impl From<Tensor> for Operand {
+    fn from(tensor: Tensor) -> Self {
+        Operand::Tensor(tensor)
+    }
+}
+
+impl<N: Into<Number>> From<N> for Operand {
+    fn from(number: N) -> Self {
+        Operand::Number(number.into())
+    }
+}
+
+/// The type in which two tensors meet.
+pub(crate) fn promote(a: DType, b: DType) -> Option<DType> {
+    let rank = |d: DType| match d {
+        DType::Bool => 0,
+        d if d.is_integer() => 1,
+        d if d.is_float() => 2,
+        _ => 3,
+    };
+    let (low, high) = if rank(a) <= rank(b) { (a, b) } else { (b, a) };
+    if low == high || rank(low) < rank(high) {
+        return Some(high);
+    }
+    if rank(high) == 2 {
+        return match (low, high) {
+            (DType::F8E4M3FN, DType::F8E5M2) | (DType::F8E5M2, DType::F8E4M3FN) => None,
+            (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => Some(DType::F32),
+            _ => Some(low.max(high)),
+        };
+    }
+    let bits = |d: DType| match d {
+        DType::I4 | DType::U4 => 4,
+        d => 8 * d.host_bytes(),
+    };
+    if low.is_signed_integer() == high.is_signed_integer() {
+        return Some(if bits(low) < bits(high) { high } else { low });
+    }
+    let (signed, unsigned) = if low.is_signed_integer() { (low, high) } else { (high, low) };
+    let wider = [DType::I4, DType::I8, DType::I16, DType::I32, DType::I64];
+    wider
+        .into_iter()
+        .find(|&d| bits(d) > bits(unsigned) && bits(d) >= bits(signed))
+}
+
+/// Both operands with one element type and shape.
+fn together(op: &'static str, lhs: Operand, rhs: Operand, source: Source) -> (Tensor, Tensor) {
+    let (lhs, rhs) = match (lhs, rhs) {
+        (Operand::Tensor(lhs), Operand::Tensor(rhs)) => (lhs, rhs),
+        (Operand::Tensor(lhs), Operand::Number(rhs)) => (lhs, number_like(rhs, lhs, op, source)),
+        (Operand::Number(lhs), Operand::Tensor(rhs)) => (number_like(lhs, rhs, op, source), rhs),
+        (Operand::Number(_), Operand::Number(_)) => {
+            let problem = "at least one operand must be a tensor".to_owned();
+            fail_at(ErrorKind::Argument { op, problem }, None, source)
+        }
+    };
+    let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
+    if lhs_ty == rhs_ty {
+        return (lhs, rhs);
+    }
+    let Some(dtype) = promote(lhs_ty.dtype, rhs_ty.dtype) else {
+        let problem = format!("no element type holds both {lhs_ty} and {rhs_ty}");
+        let help = "convert one of them with `.cast(...)`";
+        fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
+    };
+    let shape = broadcast_shapes(op, &[&lhs_ty, &rhs_ty], source);
+    let fit = |x: Tensor, ty: &TensorType| {
+        let x = emit1(Op::Convert(dtype), &[x], source);
+        let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
+        emit1(Op::Broadcast { shape: shape.clone(), dims }, &[x], source)
+    };
+    (fit(lhs, &lhs_ty), fit(rhs, &rhs_ty))
+}
+
+fn number_like(number: Number, like: Tensor, op: &'static str, source: Source) -> Tensor {
+    let ty = like.ty();
+    match crate::literal::Literal::scalar(number, ty.dtype) {
+        Some(literal) => {
+            let scalar = emit1(Op::Constant(literal), &[], source);
+            emit1(Op::Broadcast { shape: ty.shape, dims: Dims::new() }, &[scalar], source)
+        }
+        None => {
+            let problem = format!("the number {number} is not a value of {}", ty.dtype);
+            let help = format!("the tensor is {ty}: convert it with `.cast(...)` first");
+            fail_at(ErrorKind::DType { op, problem }, Some(help), source)
+        }
+    }
+}
+
+pub(super) fn binary(
+    op: Binary,
+    lhs: impl Into<Operand>,
+    rhs: impl Into<Operand>,
+    source: Source,
+) -> Tensor {
+    let (lhs, rhs) = together(op.name(), lhs.into(), rhs.into(), source);
+    emit1(Op::Binary(op), &[lhs, rhs], source)
+}
+
+macro_rules! operator {
+    ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
+        impl<R: Into<Operand>> $trait<R> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: R) -> Tensor {
+                binary(Binary::$op, self, rhs, Location::caller())
+            }
+        }
+        operator!(@number $trait $method $op: f32 f64 i32 i64 u32);
+    )*};
+    (@number $trait:ident $method:ident $op:ident: $($number:ty)*) => {$(
+        impl $trait<Tensor> for $number {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor {
+                binary(Binary::$op, self, rhs, Location::caller())
+            }
+        }
+    )*};
+}
+
+operator!(
+    Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem,
+    BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor,
+    Shl shl ShiftLeft, Shr shr ShiftRight,
+);
+
+impl Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        lax::unary(Unary::Neg, self)
+    }
+}
+
+impl Not for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn not(self) -> Tensor {
+        lax::unary(Unary::Not, self)
+    }
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+        /// Element-wise functions.
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(self) -> Tensor {
+                lax::unary(Unary::$op, self)
+            }
+        )*}
+    };
+}
+
+unary!(
+    /// Absolute value; its derivative at 0 is 0.
+    abs Abs,
+    /// Cosine.
+    cos Cos,
+    /// The error function.
+    erf Erf,
+    /// e^x.
+    exp Exp,
+    /// e^x - 1, accurate near 0.
+    expm1 Expm1,
+    /// The largest integer not above.
+    floor Floor,
+    /// The natural logarithm.
+    log Log,
+    /// log(1 + x), accurate near 0.
+    log1p Log1p,
+    /// The logistic function 1 / (1 + e^-x).
+    sigmoid Logistic,
+    /// 1 / sqrt(x).
+    rsqrt Rsqrt,
+    /// -1, 0 or 1.
+    sign Sign,
+    /// Sine.
+    sin Sin,
+    /// Square root.
+    sqrt Sqrt,
+    /// Hyperbolic tangent.
+    tanh Tanh,
+);
+
+macro_rules! compare {
+    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+        /// Element-wise comparisons; the result is boolean.
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(self, rhs: impl Into<Operand>) -> Tensor {
+                let source = Location::caller();
+                let (lhs, rhs) = together(Comparison::$op.name(), self.into(), rhs.into(), source);
+                emit1(Op::Compare(Comparison::$op), &[lhs, rhs], source)
+            }
+        )*}
+    };
+}
+
+compare!(
+    /// `self == rhs`
+    eq Eq,
+    /// `self != rhs`
+    ne Ne,
+    /// `self < rhs`
+    lt Lt,
+    /// `self <= rhs`
+    le Le,
+    /// `self > rhs`
+    gt Gt,
+    /// `self >= rhs`
+    ge Ge,
+);
+
+impl Tensor {
+    /// The larger of two, element by element; equal ones share the derivative.
+    #[track_caller]
+    pub fn maximum(self, rhs: impl Into<Operand>) -> Tensor {
+        binary(Binary::Max, self, rhs, Location::caller())
+    }
+
+    /// The smaller of two, element by element; equal ones share the derivative.
+    #[track_caller]
+    pub fn minimum(self, rhs: impl Into<Operand>) -> Tensor {
+        binary(Binary::Min, self, rhs, Location::caller())
+    }
+
+    /// `self` to the power `rhs`, element by element.
+    #[track_caller]
+    pub fn pow(self, rhs: impl Into<Operand>) -> Tensor {
+        binary(Binary::Pow, self, rhs, Location::caller())
+    }
+
+    /// The square.
+    #[track_caller]
+    pub fn square(self) -> Tensor {
+        lax::mul(self, self)
+    }
+
+    /// Where `self` (boolean) is true `on_true`, elsewhere `on_false`; the three broadcast.
+    #[track_caller]
+    pub fn select(self, on_true: impl Into<Operand>, on_false: impl Into<Operand>) -> Tensor {
+        let source = Location::caller();
+        let (on_true, on_false) = together("select", on_true.into(), on_false.into(), source);
+        let (mask, cases) = (self.ty(), on_true.ty());
+        let shape = broadcast_shapes("select", &[&mask, &cases], source);
+        let fit = |x: Tensor, rank: usize| {
+            let dims: Dims = (shape.len() - rank..shape.len()).collect();
+            emit1(Op::Broadcast { shape: shape.clone(), dims }, &[x], source)
+        };
+        let operands = [
+            fit(self, mask.rank()),
+            fit(on_true, cases.rank()),
+            fit(on_false, cases.rank()),
+        ];
+        emit1(Op::Select, &operands, source)
+    }
+
+    /// The same values in another element type. Floats become integers towards zero.
+    #[track_caller]
+    pub fn cast(self, dtype: DType) -> Tensor {
+        lax::convert(self, dtype)
+    }
+
+    /// The same bits, read as another element type of the same width.
+    #[track_caller]
+    pub fn bitcast(self, dtype: DType) -> Tensor {
+        emit1(Op::BitcastConvert(dtype), &[self], Location::caller())
+    }
+}

@@ -1,0 +1,311 @@
+//! Products of tensors: `dot`, `matmul` and `einsum`.
+
+use std::panic::Location;
+
+use super::Tensor;
+use super::arithmetic::promote;
+use super::shape::broadcast_shapes;
+use crate::dtype::DType;
+use crate::error::{ErrorKind, Source};
+use crate::lax;
+use crate::op::{Dims, DotDims, Op, Reducer};
+use crate::trace::{emit1, fail_at};
+use crate::types::{Shape, TensorType};
+
+impl Tensor {
+    /// The product over the last dimension of `self` and the first of `rhs`:
+    /// `[..., k] . [k, ...] -> [..., ...]`.
+    ///
+    /// The result has the operands' element type; products are summed in at least f32 by the
+    /// compiler. See [`Tensor::dot_as`] for another.
+    #[track_caller]
+    pub fn dot(self, rhs: Tensor) -> Tensor {
+        dot_last_first(self, rhs, None, Location::caller())
+    }
+
+    /// [`Tensor::dot`] with a result of element type `result`, in which products are summed:
+    /// bf16 operands with an f32 result, say.
+    #[track_caller]
+    pub fn dot_as(self, rhs: Tensor, result: DType) -> Tensor {
+        dot_last_first(self, rhs, Some(result), Location::caller())
+    }
+
+    /// The matrix product of the last two dimensions, batched over the others, which broadcast.
+    #[track_caller]
+    pub fn matmul(self, rhs: Tensor) -> Tensor {
+        let source = Location::caller();
+        let (lhs_ty, rhs_ty) = (self.ty(), rhs.ty());
+        if lhs_ty.rank() < 2 || rhs_ty.rank() < 2 {
+            let problem = format!("takes tensors of two dimensions or more, not {lhs_ty} and {rhs_ty}");
+            let help = "use `dot` for vectors";
+            fail_at(ErrorKind::Shape { op: "matmul", problem }, Some(help.into()), source)
+        }
+        let batch_of = |ty: &TensorType| {
+            TensorType::new(ty.dtype, &ty.shape[..ty.rank() - 2])
+        };
+        let batch = broadcast_shapes("matmul", &[&batch_of(&lhs_ty), &batch_of(&rhs_ty)], source);
+        let fit = |x: Tensor, ty: &TensorType| {
+            let shape: Shape = batch.iter().chain(&ty.shape[ty.rank() - 2..]).copied().collect();
+            let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
+            emit1(Op::Broadcast { shape, dims }, &[x], source)
+        };
+        let n = batch.len();
+        let dims = DotDims {
+            lhs_batch: (0..n).collect(),
+            rhs_batch: (0..n).collect(),
+            lhs_contract: Dims::from_slice(&[n + 1]),
+            rhs_contract: Dims::from_slice(&[n]),
+            result: common("matmul", &lhs_ty, &rhs_ty, source),
+        };
+        product("matmul", fit(self, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
+    }
+}
+
+fn dot_last_first(lhs: Tensor, rhs: Tensor, result: Option<DType>, source: Source) -> Tensor {
+    let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
+    let (Some(last), false) = (lhs_ty.rank().checked_sub(1), rhs_ty.rank() == 0) else {
+        let problem = format!("takes tensors of one dimension or more, not {lhs_ty} and {rhs_ty}");
+        let help = "multiply by a scalar with `*`";
+        fail_at(ErrorKind::Shape { op: "dot", problem }, Some(help.into()), source)
+    };
+    let dims = DotDims {
+        lhs_batch: Dims::new(),
+        rhs_batch: Dims::new(),
+        lhs_contract: Dims::from_slice(&[last]),
+        rhs_contract: Dims::from_slice(&[0]),
+        result: result.unwrap_or_else(|| common("dot", &lhs_ty, &rhs_ty, source)),
+    };
+    product("dot", lhs, rhs, dims, source)
+}
+
+fn common(op: &'static str, lhs: &TensorType, rhs: &TensorType, source: Source) -> DType {
+    promote(lhs.dtype, rhs.dtype).unwrap_or_else(|| {
+        let problem = format!("no element type holds both {lhs} and {rhs}");
+        let help = "convert one of them with `.cast(...)`";
+        fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
+    })
+}
+
+/// A dot with operands of one element type, checked under the name that the user called.
+fn product(op: &'static str, lhs: Tensor, rhs: Tensor, dims: DotDims, source: Source) -> Tensor {
+    let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
+    let pairs = dims.lhs_contract.iter().zip(&dims.rhs_contract);
+    let clashes: Vec<String> = pairs
+        .filter(|&(&l, &r)| lhs_ty.shape[l] != rhs_ty.shape[r])
+        .map(|(l, r)| {
+            format!(
+                "dimension {l} of the left operand {lhs_ty} ({}) is contracted with dimension {r} \
+                 of the right operand {rhs_ty} ({})",
+                lhs_ty.shape[*l], rhs_ty.shape[*r]
+            )
+        })
+        .collect();
+    if !clashes.is_empty() {
+        let help = "contracted dimensions must have the same size";
+        let problem = clashes.join("; ");
+        fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
+    }
+    let operand = common(op, &lhs_ty, &rhs_ty, source);
+    let lhs = emit1(Op::Convert(operand), &[lhs], source);
+    let rhs = emit1(Op::Convert(operand), &[rhs], source);
+    emit1(Op::DotGeneral(dims), &[lhs, rhs], source)
+}
+
+/// A product of tensors in Einstein's notation: `einsum("bthk,bshk->bhts", [q, k])`.
+///
+/// Letters name dimensions. One that is missing after the arrow is summed over; without an arrow
+/// the result has the letters that occur once, in alphabetical order. Spaces do not count. Products
+/// of more than two tensors are taken from the left.
+#[track_caller]
+pub fn einsum(subscripts: &str, operands: impl AsRef<[Tensor]>) -> Tensor {
+    let source = Location::caller();
+    let operands = operands.as_ref();
+    let plan = Plan::parse(subscripts, operands, source);
+    let mut labelled = plan.inputs.iter().zip(operands);
+    let first = labelled.next().map(|(labels, &x)| Labelled::new(labels, x, source));
+    let Some(mut left) = first else {
+        plan.fail("there are no operands".into(), source)
+    };
+    let mut rest: Vec<Labelled> =
+        labelled.map(|(labels, &x)| Labelled::new(labels, x, source)).collect();
+    while !rest.is_empty() {
+        let right = rest.remove(0);
+        let wanted = |c: char| plan.output.contains(&c) || rest.iter().any(|r| r.labels.contains(&c));
+        left = contract(left, right, wanted, source);
+    }
+    let left = left.summed(|c| plan.output.contains(&c), source);
+    let permutation: Dims =
+        plan.output.iter().filter_map(|c| left.labels.iter().position(|l| l == c)).collect();
+    emit1(Op::Transpose(permutation), &[left.tensor], source)
+}
+
+struct Plan<'a> {
+    subscripts: &'a str,
+    inputs: Vec<Vec<char>>,
+    output: Vec<char>,
+}
+
+impl<'a> Plan<'a> {
+    fn parse(subscripts: &'a str, operands: &[Tensor], source: Source) -> Self {
+        let compact: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
+        let (inputs, output) = match compact.split_once("->") {
+            Some((inputs, output)) => (inputs.to_owned(), Some(output.to_owned())),
+            None => (compact, None),
+        };
+        let inputs: Vec<Vec<char>> = inputs.split(',').map(|s| s.chars().collect()).collect();
+        let output = output.map_or_else(|| once(&inputs), |o| o.chars().collect());
+        let plan = Plan {
+            subscripts,
+            inputs,
+            output,
+        };
+        plan.check(operands, source);
+        plan
+    }
+
+    fn check(&self, operands: &[Tensor], source: Source) {
+        let mut problems = Vec::new();
+        let letters = self.inputs.iter().flatten().chain(&self.output);
+        if let Some(c) = letters.into_iter().find(|c| !c.is_alphabetic()) {
+            problems.push(format!("{c:?} is not a letter"));
+        }
+        if self.inputs.len() != operands.len() {
+            problems.push(format!(
+                "the subscripts name {} operands, {} are given",
+                self.inputs.len(),
+                operands.len()
+            ));
+        }
+        let mut sizes: Vec<(char, usize, usize)> = Vec::new();
+        for (position, (labels, operand)) in self.inputs.iter().zip(operands).enumerate() {
+            let ty = operand.ty();
+            if labels.len() != ty.rank() {
+                let labels: String = labels.iter().collect();
+                problems.push(format!(
+                    "operand {position} is {ty}, with {} dimensions, and its subscripts `{labels}` \
+                     have {}",
+                    ty.rank(),
+                    labels.len()
+                ));
+                continue;
+            }
+            for (&label, &size) in labels.iter().zip(&ty.shape) {
+                match sizes.iter().find(|(l, ..)| *l == label) {
+                    Some(&(_, known, of)) if known != size => problems.push(format!(
+                        "`{label}` is {known} in operand {of} and {size} in operand {position}"
+                    )),
+                    Some(_) => {}
+                    None => sizes.push((label, size, position)),
+                }
+            }
+        }
+        for (i, c) in self.output.iter().enumerate() {
+            if self.output[..i].contains(c) {
+                problems.push(format!("`{c}` stands twice in the result"));
+            }
+            if !self.inputs.iter().flatten().any(|l| l == c) {
+                problems.push(format!("`{c}` in the result is in no operand"));
+            }
+        }
+        if !problems.is_empty() {
+            self.fail(problems.join("; "), source)
+        }
+    }
+
+    fn fail(&self, problem: String, source: Source) -> ! {
+        let problem = format!("\"{}\": {problem}", self.subscripts);
+        fail_at(ErrorKind::Shape { op: "einsum", problem }, None, source)
+    }
+}
+
+fn once(inputs: &[Vec<char>]) -> Vec<char> {
+    let all: Vec<char> = inputs.iter().flatten().copied().collect();
+    let mut once: Vec<char> =
+        all.iter().copied().filter(|c| all.iter().filter(|l| *l == c).count() == 1).collect();
+    once.sort_unstable();
+    once
+}
+
+/// A tensor whose dimensions have letters, each once.
+struct Labelled {
+    labels: Vec<char>,
+    tensor: Tensor,
+}
+
+impl Labelled {
+    /// A letter that stands twice in one operand takes the diagonal.
+    fn new(labels: &[char], tensor: Tensor, source: Source) -> Self {
+        let mut this = Labelled {
+            labels: labels.to_vec(),
+            tensor,
+        };
+        while let Some((first, second)) = repeated(&this.labels) {
+            this = this.diagonal(first, second, source);
+        }
+        this
+    }
+
+    fn diagonal(mut self, first: usize, second: usize, source: Source) -> Self {
+        let ty = self.tensor.ty();
+        let indices = TensorType::new(DType::I32, &ty.shape);
+        let on_diagonal = {
+            let row = emit1(Op::Iota { ty: indices.clone(), dimension: first }, &[], source);
+            let column = emit1(Op::Iota { ty: indices, dimension: second }, &[], source);
+            emit1(Op::Compare(crate::op::Comparison::Eq), &[row, column], source)
+        };
+        let zeros = lax::zeros(&ty);
+        let kept = emit1(Op::Select, &[on_diagonal, self.tensor, zeros], source);
+        self.tensor = emit1(Op::Reduce(Reducer::Sum, Dims::from_slice(&[second])), &[kept], source);
+        self.labels.remove(second);
+        self
+    }
+
+    /// Sums over the letters that nobody wants.
+    fn summed(mut self, wanted: impl Fn(char) -> bool, source: Source) -> Self {
+        let dims: Dims = (0..self.labels.len()).filter(|&i| !wanted(self.labels[i])).collect();
+        if !dims.is_empty() {
+            self.tensor = emit1(Op::Reduce(Reducer::Sum, dims), &[self.tensor], source);
+            self.labels.retain(|&c| wanted(c));
+        }
+        self
+    }
+
+    fn dims(&self, letters: &[char]) -> Dims {
+        letters.iter().filter_map(|c| self.labels.iter().position(|l| l == c)).collect()
+    }
+}
+
+fn repeated(labels: &[char]) -> Option<(usize, usize)> {
+    (0..labels.len())
+        .find_map(|second| Some((labels[..second].iter().position(|l| *l == labels[second])?, second)))
+}
+
+fn contract(
+    left: Labelled,
+    right: Labelled,
+    wanted: impl Fn(char) -> bool,
+    source: Source,
+) -> Labelled {
+    let left_labels = left.labels.clone();
+    let left = left.summed(|c| wanted(c) || right.labels.contains(&c), source);
+    let right = right.summed(|c| wanted(c) || left_labels.contains(&c), source);
+    let shared = || left.labels.iter().copied().filter(|c| right.labels.contains(c));
+    let batch: Vec<char> = shared().filter(|&c| wanted(c)).collect();
+    let contracted: Vec<char> = shared().filter(|&c| !wanted(c)).collect();
+    let dims = DotDims {
+        lhs_batch: left.dims(&batch),
+        rhs_batch: right.dims(&batch),
+        lhs_contract: left.dims(&contracted),
+        rhs_contract: right.dims(&contracted),
+        result: common("einsum", &left.tensor.ty(), &right.tensor.ty(), source),
+    };
+    let free = |x: &Labelled| -> Vec<char> {
+        let taken = |c: &char| batch.contains(c) || contracted.contains(c);
+        x.labels.iter().copied().filter(|c| !taken(c)).collect()
+    };
+    let labels = [batch.clone(), free(&left), free(&right)].concat();
+    Labelled {
+        tensor: product("einsum", left.tensor, right.tensor, dims, source),
+        labels,
+    }
+}

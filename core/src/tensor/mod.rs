@@ -1,0 +1,116 @@
+//! [`Tensor`]: the handle that model code computes with.
+//!
+//! A tensor is a number that names a value of the graph being traced; it is `Copy` and has no
+//! data. Its methods are the numpy level: they broadcast, promote and check, then emit primitives.
+
+mod arithmetic;
+mod create;
+mod einsum;
+mod index;
+mod network;
+mod reduce;
+mod shape;
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use shardax_sharding::{Dim, Role};
+use smallvec::SmallVec;
+
+use crate::dtype::DType;
+use crate::error::Source;
+use crate::graph::ValueId;
+use crate::lax;
+use crate::op::{Constraint, Op};
+use crate::trace::{FrameId, emit1, type_of};
+use crate::tree::Leaf;
+use crate::types::{Shape, TensorType};
+
+pub use arithmetic::Operand;
+pub use create::concatenate;
+pub use einsum::einsum;
+pub use reduce::Axes;
+
+/// A value of the program being traced.
+///
+/// Operators and methods append to the program. A mistake (shapes that do not fit) ends the trace
+/// and is returned by the `jit` or [`trace`](crate::trace) that runs it, with the line it is on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tensor {
+    pub(crate) frame: FrameId,
+    pub(crate) value: ValueId,
+    /// A handle means nothing on another thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Leaf for Tensor {}
+
+impl Tensor {
+    pub(crate) fn new(frame: FrameId, value: ValueId) -> Self {
+        Tensor {
+            frame,
+            value,
+            not_send: PhantomData,
+        }
+    }
+
+    /// Element type and shape.
+    #[track_caller]
+    pub fn ty(self) -> TensorType {
+        type_of(self, Location::caller())
+    }
+
+    /// Dimension sizes.
+    #[track_caller]
+    pub fn shape(self) -> Shape {
+        self.ty().shape
+    }
+
+    /// The element type.
+    #[track_caller]
+    pub fn dtype(self) -> DType {
+        self.ty().dtype
+    }
+
+    /// The number of dimensions.
+    #[track_caller]
+    pub fn rank(self) -> usize {
+        self.ty().rank()
+    }
+
+    /// The size of one dimension; a negative axis counts from the last.
+    #[track_caller]
+    pub fn size(self, axis: isize) -> usize {
+        let ty = self.ty();
+        ty.shape[shape::axis("size", axis, &ty)]
+    }
+
+    /// States how the value lies on the mesh, one name for each dimension; `#[shard]` writes this.
+    #[track_caller]
+    pub fn shard(self, dims: &[Dim]) -> Tensor {
+        let constraint = Constraint {
+            dims: dims.iter().copied().collect(),
+            role: Role::Activation,
+        };
+        lax::shard(self, constraint)
+    }
+
+    /// The same value, through which no derivative passes.
+    #[track_caller]
+    pub fn stop_gradient(self) -> Tensor {
+        emit1(Op::StopGradient, &[self], Location::caller())
+    }
+}
+
+/// States where a parameter lies: at rest, or where it is used.
+pub(crate) fn parameter(x: Tensor, dims: &[Dim], role: Role, source: Source) -> Tensor {
+    let dims: SmallVec<[Dim; 4]> = dims.iter().copied().collect();
+    emit1(Op::Shard(Constraint { dims, role }), &[x], source)
+}
+
+/// Within a trace `f32[8,64] #3`.
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tensor(#{} of {:?})", self.value.0, self.frame)
+    }
+}

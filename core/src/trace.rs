@@ -1,0 +1,374 @@
+//! Tracing: running the user's function on handles, and writing down what it does.
+//!
+//! Each thread has a stack of *frames*, one for each function that is being traced: the jitted
+//! function, the body of a scan inside it, the loss inside a `grad`. An operation appends an
+//! equation to the innermost frame. An operand that belongs to an outer frame is a *capture*: it
+//! becomes an input of every frame between, so that a finished graph refers to nothing outside.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, panic_any, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, ErrorKind, Result, Source};
+use crate::graph::{Equation, Graph, Scope, ValueId, Values};
+use crate::literal::Literal;
+use crate::op::Op;
+use crate::rules::shape;
+use crate::tensor::Tensor;
+use crate::types::{Shape, TensorType};
+
+/// The identity of a frame, different for every frame of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FrameId(u32);
+
+/// A function being traced.
+struct Frame {
+    id: FrameId,
+    graph: Graph,
+    /// Outer tensors that became the last inputs of the graph, in order.
+    captures: Vec<Tensor>,
+    captured: HashMap<Tensor, ValueId>,
+    /// Constants and their broadcasts, so that a program has each once.
+    constants: HashMap<Literal, ValueId>,
+    broadcasts: HashMap<(ValueId, Shape), ValueId>,
+}
+
+thread_local! {
+    static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
+    /// The source that equations get while a transform rewrites one: that of the original.
+    static ORIGIN: RefCell<Option<(Source, Scope)>> = const { RefCell::new(None) };
+    static SCOPE: RefCell<Scope> = const { RefCell::new(None) };
+    static QUIET: Cell<u32> = const { Cell::new(0) };
+}
+
+static NEXT_FRAME: AtomicU32 = AtomicU32::new(0);
+
+/// A finished region: its graph and what it captured.
+pub(crate) struct Region<R> {
+    /// What the traced closure returned; its tensors are values of `graph`.
+    pub result: R,
+    /// The graph without outputs; captures are its last inputs.
+    pub graph: Graph,
+    /// Tensors of the surrounding frames, in the order of the last inputs.
+    pub captures: Vec<Tensor>,
+}
+
+/// Removes the frame when the closure unwinds.
+struct OpenFrame(FrameId);
+
+impl Drop for OpenFrame {
+    fn drop(&mut self) {
+        FRAMES.with_borrow_mut(|frames| {
+            if let Some(position) = frames.iter().position(|f| f.id == self.0) {
+                frames.truncate(position);
+            }
+        });
+    }
+}
+
+/// Traces `f` into a frame of its own.
+pub(crate) fn region<R>(f: impl FnOnce() -> R) -> Region<R> {
+    let id = FrameId(NEXT_FRAME.fetch_add(1, Ordering::Relaxed));
+    FRAMES.with_borrow_mut(|frames| {
+        frames.push(Frame {
+            id,
+            graph: Graph::default(),
+            captures: Vec::new(),
+            captured: HashMap::new(),
+            constants: HashMap::new(),
+            broadcasts: HashMap::new(),
+        });
+    });
+    let open = OpenFrame(id);
+    let result = f();
+    let frame = FRAMES.with_borrow_mut(Vec::pop);
+    std::mem::forget(open);
+    match frame {
+        Some(frame) => Region {
+            result,
+            graph: frame.graph,
+            captures: frame.captures,
+        },
+        // Frames are pushed and popped by this function alone.
+        None => Region {
+            result,
+            graph: Graph::default(),
+            captures: Vec::new(),
+        },
+    }
+}
+
+/// Runs `f`; a mistake that unwinds out of it is returned. Other panics go on.
+pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R> {
+    QUIET.set(QUIET.get() + 1);
+    let result = catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(QUIET.get() - 1);
+    result.map_err(|payload| match payload.downcast::<Error>() {
+        Ok(error) => *error,
+        Err(other) => resume_unwind(other),
+    })
+}
+
+/// Ends the trace with a mistake of the user.
+#[track_caller]
+pub(crate) fn fail(kind: ErrorKind, help: Option<String>) -> ! {
+    fail_at(kind, help, Location::caller())
+}
+
+pub(crate) fn fail_at(kind: ErrorKind, help: Option<String>, source: Source) -> ! {
+    let (source_line, _) = origin(source);
+    let error = Error {
+        kind,
+        source_line,
+        help,
+    };
+    if QUIET.get() > 0 {
+        // `resume_unwind` does not call the panic hook: the error is reported by who catches it.
+        resume_unwind(Box::new(error))
+    } else {
+        panic_any(error.to_string())
+    }
+}
+
+/// The source and scope that an equation written now gets.
+fn origin(source: Source) -> (Source, Scope) {
+    ORIGIN
+        .with_borrow(Clone::clone)
+        .unwrap_or_else(|| (source, SCOPE.with_borrow(Clone::clone)))
+}
+
+/// Runs `f` with all its equations attributed to the line and scope of `equation`.
+pub(crate) fn with_origin<R>(equation: &Equation, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<(Source, Scope)>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ORIGIN.set(self.0.take());
+        }
+    }
+    let origin = Some((equation.source, equation.scope.clone()));
+    let _restore = Restore(ORIGIN.replace(origin));
+    f()
+}
+
+/// Names the equations that `f` writes: scopes nest, and travel into the compiled program.
+///
+/// ```
+/// # use shardax_core::{scope, Tensor};
+/// # fn attention(x: Tensor) -> Tensor { x }
+/// fn block(x: Tensor) -> Tensor {
+///     scope("attention", || attention(x))
+/// }
+/// ```
+pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    struct Restore(Scope);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SCOPE.set(self.0.take());
+        }
+    }
+    let outer = SCOPE.with_borrow(Clone::clone);
+    let inner: Arc<str> = match &outer {
+        Some(outer) => format!("{outer}/{name}").into(),
+        None => name.into(),
+    };
+    SCOPE.set(Some(inner));
+    let _restore = Restore(outer);
+    f()
+}
+
+/// A new input of the innermost frame.
+pub(crate) fn input(ty: TensorType) -> Tensor {
+    top(|frame| Tensor::new(frame.id, frame.graph.new_input(ty)))
+}
+
+fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
+    FRAMES.with_borrow_mut(|frames| match frames.last_mut() {
+        Some(frame) => f(frame),
+        None => panic!(
+            "a tensor was made outside of any trace: call this inside a function that is given to \
+             `jit` or `trace`"
+        ),
+    })
+}
+
+/// Appends an equation to the innermost frame.
+pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
+    let outcome = FRAMES.with_borrow_mut(|frames| {
+        let operands = resolve(frames, &op, operands)?;
+        match frames.last_mut() {
+            Some(frame) => frame.append(op, operands, source),
+            None => Err((
+                ErrorKind::Escaped {
+                    op: op.name(),
+                    operand: 0,
+                },
+                Some(OUTSIDE.to_owned()),
+            )),
+        }
+    });
+    outcome.unwrap_or_else(|(kind, help)| fail_at(kind, help, source))
+}
+
+/// [`emit`] for operations with one result.
+pub(crate) fn emit1(op: Op, operands: &[Tensor], source: Source) -> Tensor {
+    emit(op, operands, source)[0]
+}
+
+const OUTSIDE: &str = "tensors live while `jit` or `trace` runs the function that made them; return \
+                       a value from that function to keep it";
+
+type Outcome<T> = std::result::Result<T, (ErrorKind, Option<String>)>;
+
+/// Values of the innermost frame for tensors of it or of outer frames.
+fn resolve(frames: &mut [Frame], op: &Op, operands: &[Tensor]) -> Outcome<Values> {
+    let mut values = Values::new();
+    for (position, &operand) in operands.iter().enumerate() {
+        let value = local(frames, operand).ok_or_else(|| {
+            let kind = ErrorKind::Escaped {
+                op: op.name(),
+                operand: position,
+            };
+            (kind, Some(OUTSIDE.to_owned()))
+        })?;
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// The innermost frame's value for a tensor, captured level by level; `None` if its frame is gone.
+fn local(frames: &mut [Frame], tensor: Tensor) -> Option<ValueId> {
+    let (top, outer) = frames.split_last_mut()?;
+    if tensor.frame == top.id {
+        return Some(tensor.value);
+    }
+    if let Some(&value) = top.captured.get(&tensor) {
+        return Some(value);
+    }
+    let above = local(outer, tensor)?;
+    let surrounding = outer.last()?;
+    let ty = surrounding.graph.ty(above).clone();
+    let value = top.graph.new_input(ty);
+    top.captures.push(Tensor::new(surrounding.id, above));
+    top.captured.insert(tensor, value);
+    Some(value)
+}
+
+/// The innermost frame's own handle for a tensor of it or of an outer frame.
+pub(crate) fn localize(tensor: Tensor, source: Source) -> Tensor {
+    let found = FRAMES.with_borrow_mut(|frames| {
+        let value = local(frames, tensor)?;
+        Some(Tensor::new(frames.last()?.id, value))
+    });
+    found.unwrap_or_else(|| {
+        let kind = ErrorKind::Escaped {
+            op: "return",
+            operand: 0,
+        };
+        fail_at(kind, Some(OUTSIDE.to_owned()), source)
+    })
+}
+
+impl Frame {
+    fn append(
+        &mut self,
+        op: Op,
+        operands: Values,
+        source: Source,
+    ) -> Outcome<SmallVec<[Tensor; 1]>> {
+        if let Some(known) = self.known(&op, &operands) {
+            return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));
+        }
+        let types = {
+            let operand_types: SmallVec<[&TensorType; 4]> =
+                operands.iter().map(|o| self.graph.ty(*o)).collect();
+            shape::infer(&op, &operand_types)?
+        };
+        let results: SmallVec<[ValueId; 1]> =
+            types.into_iter().map(|ty| self.graph.new_value(ty)).collect();
+        match &op {
+            Op::Constant(literal) => {
+                self.constants.insert(literal.clone(), results[0]);
+            }
+            Op::Broadcast { shape, dims } if dims.is_empty() => {
+                self.broadcasts.insert((operands[0], shape.clone()), results[0]);
+            }
+            _ => {}
+        }
+        let (source, scope) = origin(source);
+        let tensors = results.iter().map(|&r| Tensor::new(self.id, r)).collect();
+        self.graph.equations.push(Equation {
+            op,
+            operands,
+            results,
+            source,
+            scope,
+        });
+        Ok(tensors)
+    }
+
+    /// The value of an equation that need not be written: it would change nothing, or is there.
+    fn known(&self, op: &Op, operands: &Values) -> Option<ValueId> {
+        let same = |ty: &TensorType| *ty == *self.graph.ty(operands[0]);
+        match op {
+            Op::Constant(literal) => self.constants.get(literal).copied(),
+            Op::Broadcast { shape, dims } if dims.is_empty() && !shape.is_empty() => {
+                self.broadcasts.get(&(operands[0], shape.clone())).copied()
+            }
+            Op::Broadcast { shape, .. } | Op::Reshape(shape) => {
+                (*shape == self.graph.ty(operands[0]).shape).then(|| operands[0])
+            }
+            Op::Convert(dtype) => {
+                (*dtype == self.graph.ty(operands[0]).dtype).then(|| operands[0])
+            }
+            Op::Transpose(permutation) => {
+                let identity = permutation.iter().enumerate().all(|(i, &p)| i == p);
+                identity.then(|| operands[0])
+            }
+            Op::Slice {
+                starts,
+                limits,
+                strides,
+            } => {
+                let whole = starts.iter().all(|&s| s == 0)
+                    && strides.iter().all(|&s| s == 1)
+                    && same(&TensorType::new(self.graph.ty(operands[0]).dtype, limits));
+                whole.then(|| operands[0])
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The type of a tensor of this thread's frames.
+pub(crate) fn type_of(tensor: Tensor, source: Source) -> TensorType {
+    let found = FRAMES.with_borrow(|frames| {
+        let frame = frames.iter().rev().find(|f| f.id == tensor.frame)?;
+        Some(frame.graph.ty(tensor.value).clone())
+    });
+    found.unwrap_or_else(|| {
+        let kind = ErrorKind::Escaped {
+            op: "type",
+            operand: 0,
+        };
+        fail_at(kind, Some(OUTSIDE.to_owned()), source)
+    })
+}
+
+/// The number of equations in the innermost frame.
+pub(crate) fn position() -> usize {
+    top(|frame| frame.graph.equations.len())
+}
+
+/// Equation `position` of the innermost frame.
+pub(crate) fn equation(position: usize) -> Equation {
+    top(|frame| frame.graph.equations[position].clone())
+}
+
+/// The innermost frame's handle for one of its values.
+pub(crate) fn handle(value: ValueId) -> Tensor {
+    top(|frame| Tensor::new(frame.id, value))
+}

@@ -1,0 +1,54 @@
+//! Closing over a function: its graph, with what it captured as the last operands.
+
+use std::panic::Location;
+
+use crate::graph::Graph;
+use crate::tensor::Tensor;
+use crate::trace::{input, localize, region};
+use crate::tree::{Path, Tree};
+
+/// A traced function and the operands that make it compute what the closure would have.
+pub(crate) struct Closed<R> {
+    /// The graph; its outputs are the leaves of `result`.
+    pub graph: Graph,
+    /// Leaves of the arguments, then captures.
+    pub operands: Vec<Tensor>,
+    /// What the function returned, its leaves being values of `graph`.
+    pub result: R,
+}
+
+/// Traces `f` on inputs like `args`.
+#[track_caller]
+pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
+    args: &A,
+    f: impl FnOnce(A) -> R,
+) -> Closed<R> {
+    let source = Location::caller();
+    let mut operands = leaves(args);
+    let traced = region(|| {
+        let args = args.replace_leaves(&mut |_, t: &Tensor| input(t.ty()));
+        f(args).replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
+    });
+    let mut graph = traced.graph;
+    graph.outputs = leaves(&traced.result).iter().map(|t| t.value).collect();
+    graph.prune();
+    operands.extend(traced.captures);
+    Closed {
+        graph,
+        operands,
+        result: traced.result,
+    }
+}
+
+/// The leaves of a tree, in order.
+pub(crate) fn leaves<T: Tree<Tensor>>(tree: &T) -> Vec<Tensor> {
+    let mut leaves = Vec::new();
+    tree.visit_leaves(&mut Path::root(), &mut |_, t| leaves.push(*t));
+    leaves
+}
+
+/// The same structure with these leaves, of which there are as many.
+pub(crate) fn rebuild<T: Tree<Tensor>>(tree: &T, leaves: &[Tensor]) -> T {
+    let mut next = leaves.iter();
+    tree.replace_leaves(&mut |_, t: &Tensor| next.next().copied().unwrap_or(*t))
+}

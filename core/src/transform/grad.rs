@@ -1,0 +1,231 @@
+//! `grad`, `value_and_grad`, `vjp` and `jvp`.
+
+use std::panic::Location;
+
+use super::close::{Closed, close, leaves, rebuild};
+use super::linearize::{Dual, Linear, Mode, jvp_graph};
+use crate::error::{ErrorKind, Source};
+use crate::lax;
+use crate::literal::Number;
+use crate::tensor::{Tensor, parameter};
+use crate::trace::fail_at;
+use crate::tree::{Path, Tree};
+use shardax_sharding::Role;
+
+/// What a differentiated function may return: the loss, or the loss and more.
+pub trait Objective: Tree<Tensor> {
+    /// The scalar that is differentiated.
+    fn loss(&self) -> Tensor;
+}
+
+impl Objective for Tensor {
+    fn loss(&self) -> Tensor {
+        *self
+    }
+}
+
+/// The second part is handed through without being differentiated.
+impl<Aux: Tree<Tensor>> Objective for (Tensor, Aux) {
+    fn loss(&self) -> Tensor {
+        self.0
+    }
+}
+
+/// The gradient of a scalar function with respect to every leaf of its argument.
+///
+/// What the function captures is constant. See [`value_and_grad`].
+#[track_caller]
+pub fn grad<P: Tree<Tensor>, O: Objective>(f: impl FnOnce(P) -> O) -> impl FnOnce(P) -> P {
+    let source = Location::caller();
+    move |parameters| value_and_grad_at(f, parameters, source).1
+}
+
+/// The function's result and its gradient with respect to every leaf of its argument.
+///
+/// Leaves with `#[shard]` annotations are used where the layout wants parameters while they
+/// compute, and their gradients lie where it wants parameters at rest.
+///
+/// A loss that is not a scalar of a floating-point type, and leaves of integer types, are errors.
+///
+/// ```
+/// use shardax_core::{Tensor, TensorType, DType, trace, value_and_grad};
+///
+/// let step = |x: Tensor| value_and_grad(|x: Tensor| (x * x).sum(..))(x);
+/// let program = trace(step, TensorType::new(DType::F32, [3]))?;
+/// assert_eq!(program.output_types()[1].to_string(), "f32[3]");
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+#[track_caller]
+pub fn value_and_grad<P: Tree<Tensor>, O: Objective>(
+    f: impl FnOnce(P) -> O,
+) -> impl FnOnce(P) -> (O, P) {
+    let source = Location::caller();
+    move |parameters| value_and_grad_at(f, parameters, source)
+}
+
+fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
+    f: impl FnOnce(P) -> O,
+    parameters: P,
+    source: Source,
+) -> (O, P) {
+    check_differentiable(&parameters, "grad", source);
+    let traced = close(&parameters, |parameters: P| {
+        let in_use = |path: &mut Path, t: &Tensor| match path.dims() {
+            // Stacked parameters are gathered one layer at a time, by the loop over them.
+            Some(dims) if !path.is_stacked() => parameter(*t, &dims, Role::ParameterAtUse, source),
+            _ => *t,
+        };
+        f(parameters.replace_leaves(&mut { in_use }))
+    });
+    let loss = traced.result.loss();
+    let ty = traced.graph.ty(loss.value);
+    if ty.rank() != 0 || !ty.dtype.is_float() {
+        let problem = format!("the loss is {ty}, not a floating-point scalar");
+        let help = "reduce it, for example with `.mean(..)`";
+        fail_at(ErrorKind::Derivative { op: "grad", problem }, Some(help.into()), source)
+    }
+    let position = traced.graph.outputs().iter().position(|&o| o == loss.value);
+    let pullback = Pullback::new(&traced, leaves(&parameters).len(), source);
+    let objective = rebuild(&traced.result, &pullback.results);
+    let one = |o: usize| (Some(o) == position).then(|| lax::full(Number::Float(1.0), ty));
+    let cotangents: Vec<Option<Tensor>> = (0..pullback.results.len()).map(one).collect();
+    let gradients = pullback.apply(&cotangents);
+    let mut next = gradients.into_iter();
+    let gradients = parameters.replace_leaves(&mut |path, parameter_leaf| {
+        let gradient = next.next().flatten().unwrap_or_else(|| lax::zeros(&parameter_leaf.ty()));
+        match path.dims() {
+            Some(dims) => parameter(gradient, &dims, Role::Parameter, source),
+            None => gradient,
+        }
+    });
+    (objective, gradients)
+}
+
+/// A linearized function, before its transpose is written.
+struct Pullback {
+    results: Vec<Tensor>,
+    tangents: Vec<Option<Tensor>>,
+    linear: Linear,
+}
+
+impl Pullback {
+    /// Emits `traced` and its derivative with respect to its first `arguments` operands.
+    fn new<R>(traced: &Closed<R>, arguments: usize, source: Source) -> Self {
+        let wanted = traced
+            .operands
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (i < arguments).then(|| t.ty()));
+        let linear = Linear::begin(wanted, source);
+        let duals: Vec<Dual> = traced
+            .operands
+            .iter()
+            .zip(linear.tangents())
+            .map(|(&primal, &tangent)| Dual { primal, tangent })
+            .collect();
+        let outputs = jvp_graph(&traced.graph, &duals, Mode::Linearize);
+        Pullback {
+            results: outputs.iter().map(|d| d.primal).collect(),
+            tangents: outputs.iter().map(|d| d.tangent).collect(),
+            linear,
+        }
+    }
+
+    /// The cotangents of the arguments, for cotangents of the results.
+    fn apply(self, cotangents: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
+        self.linear
+            .transpose(self.tangents.into_iter().zip(cotangents.iter().copied()))
+    }
+}
+
+/// The result of `f` and a function from cotangents of the result to cotangents of the argument.
+///
+/// ```
+/// use shardax_core::{Tensor, TensorType, DType, trace, vjp};
+///
+/// let program = trace(
+///     |x: Tensor, ct: Tensor| {
+///         let (_, pullback) = vjp(|x: Tensor| x.sin(), x);
+///         pullback(ct)
+///     },
+///     (TensorType::new(DType::F32, [3]), TensorType::new(DType::F32, [3])),
+/// )?;
+/// assert_eq!(program.output_types()[0].to_string(), "f32[3]");
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+#[track_caller]
+pub fn vjp<A: Tree<Tensor>, R: Tree<Tensor>>(
+    f: impl FnOnce(A) -> R,
+    argument: A,
+) -> (R, impl FnOnce(R) -> A) {
+    let source = Location::caller();
+    check_differentiable(&argument, "vjp", source);
+    let traced = close(&argument, f);
+    let pullback = Pullback::new(&traced, leaves(&argument).len(), source);
+    let result = rebuild(&traced.result, &pullback.results);
+    let apply = move |cotangent: R| {
+        let cotangents: Vec<Option<Tensor>> = leaves(&cotangent).into_iter().map(Some).collect();
+        let mut next = pullback.apply(&cotangents).into_iter();
+        argument.replace_leaves(&mut |_, t: &Tensor| {
+            next.next().flatten().unwrap_or_else(|| lax::zeros(&t.ty()))
+        })
+    };
+    (result, apply)
+}
+
+/// The result of `f` and its derivative in the direction `tangent`, in one forward pass.
+///
+/// ```
+/// use shardax_core::{Tensor, TensorType, DType, jvp, trace};
+///
+/// let program = trace(
+///     |x: Tensor, t: Tensor| jvp(|x: Tensor| x.sin(), x, t),
+///     (TensorType::new(DType::F32, [3]), TensorType::new(DType::F32, [3])),
+/// )?;
+/// assert_eq!(program.output_types().len(), 2);
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+#[track_caller]
+pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
+    f: impl FnOnce(A) -> R,
+    argument: A,
+    tangent: A,
+) -> (R, R) {
+    let source = Location::caller();
+    check_differentiable(&argument, "jvp", source);
+    let traced = close(&argument, f);
+    let tangents = leaves(&tangent);
+    let duals: Vec<Dual> = traced
+        .operands
+        .iter()
+        .enumerate()
+        .map(|(i, &primal)| Dual {
+            primal,
+            tangent: tangents.get(i).copied(),
+        })
+        .collect();
+    let outputs = jvp_graph(&traced.graph, &duals, Mode::Forward);
+    let primals: Vec<Tensor> = outputs.iter().map(|d| d.primal).collect();
+    let tangents: Vec<Tensor> = outputs
+        .iter()
+        .map(|d| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty())))
+        .collect();
+    (rebuild(&traced.result, &primals), rebuild(&traced.result, &tangents))
+}
+
+fn check_differentiable<P: Tree<Tensor>>(parameters: &P, op: &'static str, source: Source) {
+    let mut problems = Vec::new();
+    parameters.visit_leaves(&mut Path::root(), &mut |path, t| {
+        let ty = t.ty();
+        if !ty.dtype.is_differentiable() {
+            let path = path.to_string();
+            let path = if path.is_empty() { "the argument" } else { &path };
+            problems.push(format!("`{path}` is {ty}"));
+        }
+    });
+    if !problems.is_empty() {
+        let problem = format!("no derivative exists by values that are not real: {}", problems.join(", "));
+        let help = "let the function capture them instead of taking them as its argument";
+        fail_at(ErrorKind::Derivative { op, problem }, Some(help.into()), source)
+    }
+}

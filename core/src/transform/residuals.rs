@@ -1,0 +1,131 @@
+//! What a loop keeps of each iteration for its backward pass.
+//!
+//! The linear half of a loop body reads values of the other half. Stacking all of them would be
+//! right and wasteful: a broadcast is as large as what it was made for, a constant is the same in
+//! every iteration, and a weight is already there, unstacked. So a value is computed again in the
+//! backward loop, rather than stacked, when that takes one cheap operation and does not make more
+//! to be stacked: from scanned arrays, constants, and values that are stacked anyhow. A parameter
+//! that a layout gathers for use is thereby gathered again, which is what FSDP means.
+
+use std::collections::BTreeSet;
+
+use super::linearize::linear_values;
+use crate::graph::{Equation, Graph, ValueId};
+use crate::op::{Binary, Op, Unary};
+
+/// The choice.
+pub(crate) struct Residuals {
+    /// Inputs of the body that the linear half reads: scanned arrays and constants.
+    pub inputs: Vec<ValueId>,
+    /// Values to stack.
+    pub stacked: Vec<ValueId>,
+}
+
+/// Chooses residuals for the linear part of `graph` that computes `tangents_out`. The first
+/// `carries` of `inputs` differ in every iteration and are nowhere outside the loop.
+pub(crate) fn choose(
+    graph: &Graph,
+    inputs: &[ValueId],
+    carries: usize,
+    tangents_out: &[ValueId],
+) -> Residuals {
+    let mut definition: Vec<Option<&Equation>> = vec![None; graph.value_count()];
+    for equation in graph.equations() {
+        for result in &equation.results {
+            definition[result.index()] = Some(equation);
+        }
+    }
+    let is_outer = |v: &ValueId| inputs[carries..].contains(v);
+    let mut free = vec![false; graph.value_count()];
+    for input in &inputs[carries..] {
+        free[input.index()] = true;
+    }
+    for equation in graph.equations().iter().filter(|e| is_cheap(&e.op)) {
+        let all = equation.operands.iter().all(|o| free[o.index()]);
+        free[equation.results[0].index()] = all;
+    }
+
+    let mut wanted = read_by_linear(graph, tangents_out);
+    let mut choice = Residuals {
+        inputs: Vec::new(),
+        stacked: Vec::new(),
+    };
+    // Latest first: an operand is looked at after everything that may have asked for it.
+    while let Some(value) = wanted.pop_last() {
+        let Some(equation) = definition[value.index()] else {
+            let kept = if is_outer(&value) { &mut choice.inputs } else { &mut choice.stacked };
+            kept.push(value);
+            continue;
+        };
+        let bytes = |v: ValueId| graph.ty(v).host_bytes();
+        let added: Vec<ValueId> = equation
+            .operands
+            .iter()
+            .copied()
+            .filter(|o| !free[o.index()] && !wanted.contains(o))
+            .collect();
+        let cost: usize = added.iter().map(|&o| bytes(o)).sum();
+        if is_cheap(&equation.op) && added.len() <= 1 && cost <= bytes(value) {
+            wanted.extend(&equation.operands);
+        } else {
+            choice.stacked.push(value);
+        }
+    }
+    choice.inputs.sort_unstable();
+    choice.stacked.sort_unstable();
+    choice
+}
+
+/// Values outside of the linear part that it, or a result, reads.
+fn read_by_linear(graph: &Graph, tangents_out: &[ValueId]) -> BTreeSet<ValueId> {
+    let linear = linear_values(graph.equations());
+    let mut live = BTreeSet::new();
+    let mut read = BTreeSet::new();
+    for &output in tangents_out {
+        if linear.has(output) { live.insert(output) } else { read.insert(output) };
+    }
+    for equation in graph.equations().iter().rev() {
+        if !equation.results.iter().any(|r| live.contains(r)) {
+            continue;
+        }
+        for &operand in &equation.operands {
+            if linear.has(operand) { live.insert(operand) } else { read.insert(operand) };
+        }
+    }
+    read
+}
+
+/// Whether computing it again costs no more than reading it back.
+fn is_cheap(op: &Op) -> bool {
+    match op {
+        Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Convert(_)
+        | Op::BitcastConvert(_)
+        | Op::Broadcast { .. }
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Slice { .. }
+        | Op::Shard(_)
+        | Op::StopGradient => true,
+        Op::Unary(op) => matches!(op, Unary::Abs | Unary::Neg | Unary::Not | Unary::Sign),
+        Op::Binary(op) => !matches!(op, Binary::Div | Binary::Pow | Binary::Rem),
+        Op::Pad { .. }
+        | Op::Concatenate(_)
+        | Op::Reverse(_)
+        | Op::Reduce(..)
+        | Op::DotGeneral(_)
+        | Op::DynamicSlice(_)
+        | Op::DynamicUpdateSlice
+        | Op::Take { .. }
+        | Op::ScatterAdd { .. }
+        | Op::TakeAlong { .. }
+        | Op::ScatterAddAlong { .. }
+        | Op::OptimizationBarrier
+        | Op::Scan(_)
+        | Op::Remat(_)
+        | Op::Tangent(_) => false,
+    }
+}

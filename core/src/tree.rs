@@ -1,0 +1,247 @@
+//! Trees: nested structures of leaves, generic over what a leaf is.
+//!
+//! A model is a struct whose leaves are [`Tensor`](crate::Tensor)s while it is traced and arrays
+//! while it runs; an optimizer keeps the same struct of moments; a layout wants the same struct of
+//! partition specs. [`Tree`] maps one to the other and tells each leaf its path and the dimension
+//! names it was annotated with. `#[derive(Module)]` writes the implementation.
+
+use std::fmt;
+
+use shardax_sharding::Dim;
+
+/// What may stand at the leaves of a [`Tree`].
+///
+/// Implement it for your own leaf type to map models to it:
+///
+/// ```
+/// use shardax_core::Leaf;
+///
+/// #[derive(Clone)]
+/// struct ByteCount(usize);
+/// impl Leaf for ByteCount {}
+/// ```
+pub trait Leaf: Clone + 'static {}
+
+/// A structure with leaves of type `L`.
+///
+/// Implemented for leaves themselves, `()`, tuples, arrays, `Vec`, `Option`, and for structs that
+/// derive `Module`.
+pub trait Tree<L: Leaf>: Sized + 'static {
+    /// The same structure with other leaves.
+    type With<M: Leaf>: Tree<M, With<L> = Self>;
+
+    /// Maps every leaf, in declaration order, to a leaf of a new structure. Static configuration
+    /// is cloned.
+    fn map_leaves<M: Leaf>(
+        &self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&mut Path, &L) -> M,
+    ) -> Self::With<M>;
+
+    /// Calls `f` with every leaf, in the order of [`Tree::map_leaves`].
+    fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L));
+
+    /// Maps every leaf to another of the same kind.
+    fn replace_leaves(&self, f: &mut dyn FnMut(&mut Path, &L) -> L) -> Self {
+        // There and back: the compiler knows the way back to be `Self`.
+        let there = self.map_leaves(&mut Path::root(), &mut |path, leaf| Replaced(f(path, leaf)));
+        there.map_leaves(&mut Path::root(), &mut |_, leaf| leaf.0.clone())
+    }
+}
+
+#[derive(Clone)]
+struct Replaced<L>(L);
+
+impl<L: Leaf> Leaf for Replaced<L> {}
+
+impl<L: Leaf> Tree<L> for L {
+    type With<M: Leaf> = M;
+
+    fn map_leaves<M: Leaf>(&self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &L) -> M) -> M {
+        f(path, self)
+    }
+
+    fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
+        f(path, self);
+    }
+}
+
+impl<L: Leaf> Tree<L> for () {
+    type With<M: Leaf> = ();
+
+    fn map_leaves<M: Leaf>(&self, _: &mut Path, _: &mut dyn FnMut(&mut Path, &L) -> M) {}
+
+    fn visit_leaves<'a>(&'a self, _: &mut Path, _: &mut dyn FnMut(&mut Path, &'a L)) {}
+}
+
+impl<L: Leaf, T: Tree<L>> Tree<L> for Vec<T> {
+    type With<M: Leaf> = Vec<T::With<M>>;
+
+    fn map_leaves<M: Leaf>(
+        &self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&mut Path, &L) -> M,
+    ) -> Self::With<M> {
+        let items = self.iter().enumerate();
+        items.map(|(i, item)| path.index(i, |path| item.map_leaves(path, f))).collect()
+    }
+
+    fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
+        for (i, item) in self.iter().enumerate() {
+            path.index(i, |path| item.visit_leaves(path, f));
+        }
+    }
+}
+
+impl<L: Leaf, T: Tree<L>, const N: usize> Tree<L> for [T; N] {
+    type With<M: Leaf> = [T::With<M>; N];
+
+    fn map_leaves<M: Leaf>(
+        &self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&mut Path, &L) -> M,
+    ) -> Self::With<M> {
+        std::array::from_fn(|i| path.index(i, |path| self[i].map_leaves(path, f)))
+    }
+
+    fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
+        for (i, item) in self.iter().enumerate() {
+            path.index(i, |path| item.visit_leaves(path, f));
+        }
+    }
+}
+
+impl<L: Leaf, T: Tree<L>> Tree<L> for Option<T> {
+    type With<M: Leaf> = Option<T::With<M>>;
+
+    fn map_leaves<M: Leaf>(
+        &self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&mut Path, &L) -> M,
+    ) -> Self::With<M> {
+        self.as_ref().map(|item| item.map_leaves(path, f))
+    }
+
+    fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
+        if let Some(item) = self {
+            item.visit_leaves(path, f);
+        }
+    }
+}
+
+macro_rules! tuple {
+    ($($T:ident $i:tt),+) => {
+        impl<Leaf_: Leaf, $($T: Tree<Leaf_>),+> Tree<Leaf_> for ($($T,)+) {
+            type With<M_: Leaf> = ($($T::With<M_>,)+);
+
+            fn map_leaves<M_: Leaf>(
+                &self,
+                path: &mut Path,
+                f: &mut dyn FnMut(&mut Path, &Leaf_) -> M_,
+            ) -> Self::With<M_> {
+                ($(path.index($i, |path| self.$i.map_leaves(path, f)),)+)
+            }
+
+            fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a Leaf_)) {
+                $(path.index($i, |path| self.$i.visit_leaves(path, f));)+
+            }
+        }
+    };
+}
+
+tuple!(A 0);
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+tuple!(A 0, B 1, C 2, D 3, E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+/// Where a leaf stands in its tree, and what its annotation says of its dimensions.
+///
+/// A path is made while a tree is walked: [`Tree`] implementations push a segment, walk the part,
+/// and pop it again.
+#[derive(Clone, Debug, Default)]
+pub struct Path {
+    segments: Vec<Segment>,
+    /// Dimensions that a container puts before those of its leaves (`layers` in a stack).
+    leading: Vec<Dim>,
+    annotation: Option<&'static [Dim]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segment {
+    Field(&'static str),
+    Index(usize),
+}
+
+impl Path {
+    /// The path of a whole tree.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// Walks the field `name`.
+    pub fn field<R>(&mut self, name: &'static str, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.within(Segment::Field(name), walk)
+    }
+
+    /// Walks element `index` of a sequence.
+    pub fn index<R>(&mut self, index: usize, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.within(Segment::Index(index), walk)
+    }
+
+    /// Walks the field `name`, whose leaves are annotated with `dims`.
+    pub fn annotated<R>(
+        &mut self,
+        name: &'static str,
+        dims: &'static [Dim],
+        walk: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let outer = self.annotation.replace(dims);
+        let result = self.within(Segment::Field(name), walk);
+        self.annotation = outer;
+        result
+    }
+
+    /// Walks a container that puts `dim` before the dimensions of each of its leaves.
+    pub fn leading<R>(&mut self, dim: Dim, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.leading.push(dim);
+        let result = walk(self);
+        self.leading.pop();
+        result
+    }
+
+    fn within<R>(&mut self, segment: Segment, walk: impl FnOnce(&mut Self) -> R) -> R {
+        self.segments.push(segment);
+        let result = walk(self);
+        self.segments.pop();
+        result
+    }
+
+    /// The leaf's dimension names, leading ones first; `None` where nothing is annotated.
+    pub fn dims(&self) -> Option<Vec<Dim>> {
+        let own = self.annotation?;
+        Some(self.leading.iter().chain(own).copied().collect())
+    }
+
+    /// Whether a container puts dimensions before those of the leaf.
+    pub fn is_stacked(&self) -> bool {
+        !self.leading.is_empty()
+    }
+}
+
+/// `blocks.mlp.up`, `layers.3.bias`; empty for a tree that is a leaf.
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, segment) in self.segments.iter().enumerate() {
+            if i > 0 {
+                f.write_str(".")?;
+            }
+            match segment {
+                Segment::Field(name) => f.write_str(name)?,
+                Segment::Index(index) => write!(f, "{index}")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Element type and shape of a tensor.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::dtype::DType;
+use crate::tree::Leaf;
+
+/// Dimension sizes, major to minor.
+pub type Shape = SmallVec<[usize; 4]>;
+
+/// Element type and shape, printed `f32[8,64]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    /// The element type.
+    pub dtype: DType,
+    /// Dimension sizes, major to minor; empty for a scalar.
+    pub shape: Shape,
+}
+
+impl Leaf for TensorType {}
+
+impl TensorType {
+    /// A type with these dimensions.
+    pub fn new(dtype: DType, shape: impl AsRef<[usize]>) -> Self {
+        let shape = SmallVec::from_slice(shape.as_ref());
+        TensorType { dtype, shape }
+    }
+
+    /// The type of a scalar.
+    pub fn scalar(dtype: DType) -> Self {
+        Self::new(dtype, [])
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The number of elements.
+    pub fn element_count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes in host memory.
+    pub fn host_bytes(&self) -> usize {
+        self.element_count() * self.dtype.host_bytes()
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[", self.dtype)?;
+        for (i, size) in self.shape.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{size}")?;
+        }
+        f.write_str("]")
+    }
+}

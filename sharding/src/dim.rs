@@ -1,0 +1,39 @@
+//! The name that an annotation gives to one dimension.
+//!
+//! Models speak of `embed` or `heads`, not of mesh axes, so that changing the layout never touches
+//! the model. This is the vocabulary in which they do so.
+
+use std::fmt;
+
+/// What a `#[shard(...)]` annotation says of one dimension.
+///
+/// An identifier (`embed`) is [`Dim::Logical`]; a string literal (`"data"`) is [`Dim::Mesh`] with
+/// one axis; a tuple of string literals (`("data", "model")`) is [`Dim::Mesh`] with several, major
+/// first; `_` is [`Dim::Unsharded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// `_`: the dimension is not split under any layout.
+    Unsharded,
+    /// A logical name, which the [`Layout`](crate::Layout) maps to mesh axes.
+    Logical(&'static str),
+    /// Mesh axes named directly, major first.
+    Mesh(&'static [&'static str]),
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dim::Unsharded => f.write_str("_"),
+            Dim::Logical(name) => f.write_str(name),
+            Dim::Mesh([axis]) => write!(f, "{axis:?}"),
+            Dim::Mesh(axes) => {
+                f.write_str("(")?;
+                for (i, axis) in axes.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    write!(f, "{comma}{axis:?}")?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}

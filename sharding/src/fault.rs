@@ -1,0 +1,236 @@
+//! What can be wrong with the sharding of one array, and what is only worth a remark.
+
+use std::fmt;
+
+use crate::dim::Dim;
+
+/// A dimension of an array, with the name that an annotation gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Dimension {
+    /// The place in the shape, from 0.
+    pub index: usize,
+    /// The logical name, where there is one.
+    pub name: Option<&'static str>,
+}
+
+impl Dimension {
+    pub(crate) fn new(index: usize, dims: Option<&[Dim]>) -> Self {
+        let name = match dims.and_then(|dims| dims.get(index)) {
+            Some(Dim::Logical(name)) => Some(*name),
+            Some(Dim::Unsharded | Dim::Mesh(_)) | None => None,
+        };
+        Dimension { index, name }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dimension {}", self.index)?;
+        match self.name {
+            Some(name) => write!(f, " (`{name}`)"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One thing that is wrong with the sharding of an array.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecFault {
+    /// A spec or annotation has more or fewer entries than the array has dimensions.
+    #[error(
+        "{} for an array of shape {shape:?} with {}: write one entry for each dimension, `_` where \
+         it is not split",
+        counted(*entries, "entry", "entries"),
+        counted(shape.len(), "dimension", "dimensions")
+    )]
+    Rank {
+        /// How many entries there are.
+        entries: usize,
+        /// The array's dimension sizes.
+        shape: Vec<usize>,
+    },
+    /// An axis is named that the mesh does not have.
+    #[error(
+        "{}the mesh has no axis `{axis}`{}",
+        prefix(dimension),
+        suggestion(axis, known.iter().map(String::as_str))
+    )]
+    UnknownAxis {
+        /// The dimension that it was to split, where there is one.
+        dimension: Option<Dimension>,
+        /// The axis named.
+        axis: String,
+        /// The axes that the mesh has.
+        known: Vec<String>,
+    },
+    /// One axis was to split two dimensions, or one dimension twice.
+    #[error(
+        "mesh axis `{axis}` is wanted twice, by {} and by {}: an axis splits one dimension of an \
+         array, once",
+        place(first),
+        place(second)
+    )]
+    AxisTwice {
+        /// The axis.
+        axis: String,
+        /// Where it is named first.
+        first: Option<Dimension>,
+        /// Where it is named again.
+        second: Option<Dimension>,
+    },
+    /// The axes do not divide the dimension.
+    #[error(
+        "{dimension} of size {size} is not divisible by {}: {}",
+        parts(axes),
+        indivisible_advice(dimension, *size, axes)
+    )]
+    Indivisible {
+        /// The dimension.
+        dimension: Dimension,
+        /// Its size.
+        size: usize,
+        /// The axes with their sizes, major first.
+        axes: Vec<(String, usize)>,
+    },
+    /// A position that is not one of the mesh's devices.
+    #[error("there is no device at position {position}: the mesh has {device_count}")]
+    Position {
+        /// The position asked for.
+        position: usize,
+        /// How many devices the mesh has.
+        device_count: usize,
+    },
+}
+
+/// A choice that was made for the user and that a report should show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// A dimension that would have been split first was passed over.
+    PassedOver {
+        /// The dimension.
+        dimension: Dimension,
+        /// Its size.
+        size: usize,
+        /// The axes with their sizes, which do not divide it.
+        axes: Vec<(String, usize)>,
+    },
+    /// No dimension had a name that is split by preference, so the largest one was.
+    FellBack {
+        /// The dimension that was chosen.
+        dimension: Dimension,
+        /// Its size.
+        size: usize,
+        /// The axes with their sizes.
+        axes: Vec<(String, usize)>,
+    },
+    /// No dimension could be split: every device keeps the whole parameter.
+    Replicated {
+        /// The parameter's dimension sizes.
+        shape: Vec<usize>,
+        /// The axes with their sizes.
+        axes: Vec<(String, usize)>,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::PassedOver {
+                dimension,
+                size,
+                axes,
+            } => {
+                let parts = parts(axes);
+                write!(
+                    f,
+                    "{dimension} of size {size} is not split: {parts} does not divide it"
+                )
+            }
+            Note::FellBack {
+                dimension,
+                size,
+                axes,
+            } => {
+                let parts = parts(axes);
+                write!(
+                    f,
+                    "{dimension} of size {size} is split by {parts}, the largest that can be: no \
+                     dimension of a preferred name is whole and divisible"
+                )
+            }
+            Note::Replicated { shape, axes } => {
+                let parts = parts(axes);
+                write!(
+                    f,
+                    "every device along {parts} keeps the whole {shape:?}: no dimension could be split"
+                )
+            }
+        }
+    }
+}
+
+/// `; did you mean ...` or the names that there are, to stand after a message.
+pub(crate) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    if known.is_empty() {
+        return ": it has none at all".to_owned();
+    }
+    let nearest = known
+        .iter()
+        .copied()
+        .min_by_key(|known| strsim::osa_distance(name, known));
+    match nearest {
+        Some(near) if strsim::osa_distance(name, near) * 3 <= name.chars().count().max(3) => {
+            format!(": did you mean `{near}`? There are {}", known.join(", "))
+        }
+        _ if known.len() == 1 => format!(": there is only {}", known[0]),
+        _ => format!(": there are {}", known.join(", ")),
+    }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn prefix(dimension: &Option<Dimension>) -> String {
+    match dimension {
+        Some(dimension) => format!("{dimension}: "),
+        None => String::new(),
+    }
+}
+
+fn place(dimension: &Option<Dimension>) -> String {
+    match dimension {
+        Some(dimension) => dimension.to_string(),
+        None => "the same rule".to_owned(),
+    }
+}
+
+/// `model=4`, or `data=2 x model=4 (8 parts)`.
+fn parts(axes: &[(String, usize)]) -> String {
+    let named: Vec<_> = axes
+        .iter()
+        .map(|(name, size)| format!("{name}={size}"))
+        .collect();
+    match axes {
+        [_] => named.join(""),
+        _ => format!("{} ({} parts)", named.join(" x "), product(axes)),
+    }
+}
+
+fn product(axes: &[(String, usize)]) -> usize {
+    axes.iter().map(|(_, size)| size).product()
+}
+
+fn indivisible_advice(dimension: &Dimension, size: usize, axes: &[(String, usize)]) -> String {
+    let unsplit = match dimension.name {
+        Some(name) => format!("remove the rule for `{name}`"),
+        None => "leave the dimension unsplit".to_owned(),
+    };
+    format!(
+        "make the size a multiple of {}, choose mesh sizes that divide {size}, or {unsplit}",
+        product(axes)
+    )
+}

@@ -1,0 +1,43 @@
+//! Meshes, partition specs and layouts: plain data and arithmetic.
+//!
+//! Nothing here traces a program or talks to XLA. A [`Mesh`] names the axes of a grid of devices, a
+//! [`PartitionSpec`] says which axes split each dimension of one array, and a [`Layout`] turns the
+//! *logical* dimension names that a model is annotated with into such specs.
+//!
+//! ```
+//! use shardax_sharding::{Dim, Layout, Mesh, Role};
+//!
+//! let mesh: Mesh = "data=2,model=4".parse()?;
+//! let layout = Layout::new(mesh).shard("batch", "data").shard("mlp", "model");
+//!
+//! let up = [Dim::Logical("embed"), Dim::Logical("mlp")];
+//! let resolved = layout.resolve(Role::Parameter, &up, &[64, 256]).unwrap();
+//! assert_eq!(resolved.spec.to_string(), r#"P(_, "model")"#);
+//! assert_eq!(resolved.spec.shard_shape(layout.mesh(), &[64, 256]), Ok(vec![64, 64]));
+//! # Ok::<(), shardax_sharding::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod axes;
+mod dim;
+mod error;
+mod fault;
+mod groups;
+mod layout;
+mod mesh;
+mod picture;
+mod preset;
+mod resolve;
+mod spec;
+
+pub use axes::Axes;
+pub use dim::Dim;
+pub use error::{Error, MeshFault, RuleFault};
+pub use fault::{Dimension, Note, SpecFault};
+pub use layout::{Layout, Partitioner};
+pub use mesh::{Mesh, MeshAxis};
+pub use picture::picture;
+pub use preset::Preset;
+pub use resolve::{Resolved, Role};
+pub use spec::PartitionSpec;

@@ -1,0 +1,3 @@
+//! Placeholder.
+
+pub use shardax_xla as xla;

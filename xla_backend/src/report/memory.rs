@@ -1,0 +1,171 @@
+//! The memory of a compiled program on one device, in words.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::pjrt::CompiledMemoryStats;
+
+/// What XLA's buffer assignment says of one device's memory, in bytes.
+///
+/// A device needs `argument + output + temp + generated_code - alias` at most, and `peak` at any one
+/// time, where the backend states it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct MemoryReport {
+    /// All arguments.
+    pub argument: u64,
+    /// All results.
+    pub output: u64,
+    /// The part of the results that reuses the memory of donated arguments.
+    pub alias: u64,
+    /// Everything in between: activations, gradients, communication buffers.
+    pub temp: u64,
+    /// Machine code and constants.
+    pub generated_code: u64,
+    /// The most that is live at one time, arguments included; 0 if the backend does not say.
+    pub peak: u64,
+    /// Memory of the host, for arrays that are placed there.
+    pub host: HostMemory,
+}
+
+/// The part of a [`MemoryReport`] that lies in the host's memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct HostMemory {
+    /// Arguments that are placed on the host.
+    pub argument: u64,
+    /// Results that are placed on the host.
+    pub output: u64,
+    /// The part of these results that reuses the memory of donated arguments.
+    pub alias: u64,
+    /// Temporary memory on the host.
+    pub temp: u64,
+}
+
+impl From<CompiledMemoryStats> for MemoryReport {
+    fn from(stats: CompiledMemoryStats) -> Self {
+        MemoryReport {
+            argument: stats.argument,
+            output: stats.output,
+            alias: stats.alias,
+            temp: stats.temp,
+            generated_code: stats.generated_code,
+            peak: stats.peak,
+            host: HostMemory {
+                argument: stats.host_argument,
+                output: stats.host_output,
+                alias: stats.host_alias,
+                temp: stats.host_temp,
+            },
+        }
+    }
+}
+
+impl fmt::Display for MemoryReport {
+    /// A line for each number, those of the host only if there is any.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemoryReport {
+            argument,
+            output,
+            alias,
+            temp,
+            generated_code,
+            peak,
+            host,
+        } = *self;
+        writeln!(f, "memory of one device")?;
+        write!(f, "  arguments {:>12}", human_bytes(argument))?;
+        write!(f, "\n  results   {:>12}", human_bytes(output))?;
+        if alias > 0 {
+            write!(
+                f,
+                ", of which {} in memory of donated arguments",
+                human_bytes(alias)
+            )?;
+        }
+        write!(f, "\n  temporary {:>12}", human_bytes(temp))?;
+        write!(f, "\n  code      {:>12}", human_bytes(generated_code))?;
+        if peak > 0 {
+            write!(f, "\n  peak      {:>12}", human_bytes(peak))?;
+        }
+        if host != HostMemory::default() {
+            let HostMemory {
+                argument,
+                output,
+                alias,
+                temp,
+            } = host;
+            let parts = [
+                ("arguments", argument),
+                ("results", output),
+                ("donated", alias),
+                ("temporary", temp),
+            ];
+            let there = parts.into_iter().filter(|(_, bytes)| *bytes > 0);
+            let text: Vec<String> = there
+                .map(|(name, bytes)| format!("{name} {}", human_bytes(bytes)))
+                .collect();
+            write!(f, "\n  on the host: {}", text.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes for people: `512 B`, `1.5 KiB`, `80.0 GiB`. Units are powers of 1024.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // What would print as 1024.0 is 1.0 of the next unit.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people() {
+        assert_eq!(human_bytes(0), "0 B");
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1024), "1.0 KiB");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(human_bytes(80 << 30), "80.0 GiB");
+        assert_eq!(human_bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn the_report_shows_the_host_only_if_it_is_used() {
+        let mut report = MemoryReport {
+            argument: 3 << 20,
+            output: 3 << 20,
+            alias: 2 << 20,
+            temp: 5000,
+            generated_code: 12,
+            peak: 4 << 20,
+            host: HostMemory::default(),
+        };
+        assert_eq!(
+            report.to_string(),
+            "memory of one device\n  \
+             arguments      3.0 MiB\n  \
+             results        3.0 MiB, of which 2.0 MiB in memory of donated arguments\n  \
+             temporary      4.9 KiB\n  \
+             code              12 B\n  \
+             peak           4.0 MiB"
+        );
+        report.host.argument = 1 << 30;
+        assert!(
+            report
+                .to_string()
+                .ends_with("\n  on the host: arguments 1.0 GiB")
+        );
+    }
+}
