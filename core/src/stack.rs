@@ -44,6 +44,10 @@ impl<L: Leaf, B: Tree<L>> Tree<L> for Stack<B> {
     fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
         path.leading(LAYERS, |path| self.0.visit_leaves(path, f));
     }
+
+    fn same_structure<M: Leaf>(&self, other: &Self::With<M>) -> bool {
+        self.0.same_structure(&other.0)
+    }
 }
 
 impl<B: Tree<Tensor>> Stack<B> {

@@ -41,6 +41,10 @@ pub trait Tree<L: Leaf>: Sized + 'static {
     /// Calls `f` with every leaf, in the order of [`Tree::map_leaves`].
     fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L));
 
+    /// Whether another tree has the same structure: as many elements, the same options, equal
+    /// static configuration.
+    fn same_structure<M: Leaf>(&self, other: &Self::With<M>) -> bool;
+
     /// Maps every leaf to another of the same kind.
     fn replace_leaves(&self, f: &mut dyn FnMut(&mut Path, &L) -> L) -> Self {
         // There and back: the compiler knows the way back to be `Self`.
@@ -64,6 +68,10 @@ impl<L: Leaf> Tree<L> for L {
     fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
         f(path, self);
     }
+
+    fn same_structure<M: Leaf>(&self, _: &M) -> bool {
+        true
+    }
 }
 
 impl<L: Leaf> Tree<L> for () {
@@ -72,6 +80,10 @@ impl<L: Leaf> Tree<L> for () {
     fn map_leaves<M: Leaf>(&self, _: &mut Path, _: &mut dyn FnMut(&mut Path, &L) -> M) {}
 
     fn visit_leaves<'a>(&'a self, _: &mut Path, _: &mut dyn FnMut(&mut Path, &'a L)) {}
+
+    fn same_structure<M: Leaf>(&self, (): &()) -> bool {
+        true
+    }
 }
 
 impl<L: Leaf, T: Tree<L>> Tree<L> for Vec<T> {
@@ -91,6 +103,10 @@ impl<L: Leaf, T: Tree<L>> Tree<L> for Vec<T> {
             path.index(i, |path| item.visit_leaves(path, f));
         }
     }
+
+    fn same_structure<M: Leaf>(&self, other: &Self::With<M>) -> bool {
+        self.len() == other.len() && self.iter().zip(other).all(|(a, b)| a.same_structure(b))
+    }
 }
 
 impl<L: Leaf, T: Tree<L>, const N: usize> Tree<L> for [T; N] {
@@ -108,6 +124,10 @@ impl<L: Leaf, T: Tree<L>, const N: usize> Tree<L> for [T; N] {
         for (i, item) in self.iter().enumerate() {
             path.index(i, |path| item.visit_leaves(path, f));
         }
+    }
+
+    fn same_structure<M: Leaf>(&self, other: &Self::With<M>) -> bool {
+        self.iter().zip(other).all(|(a, b)| a.same_structure(b))
     }
 }
 
@@ -127,6 +147,14 @@ impl<L: Leaf, T: Tree<L>> Tree<L> for Option<T> {
             item.visit_leaves(path, f);
         }
     }
+
+    fn same_structure<M: Leaf>(&self, other: &Self::With<M>) -> bool {
+        match (self, other) {
+            (Some(a), Some(b)) => a.same_structure(b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 macro_rules! tuple {
@@ -144,6 +172,10 @@ macro_rules! tuple {
 
             fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a Leaf_)) {
                 $(path.index($i, |path| self.$i.visit_leaves(path, f));)+
+            }
+
+            fn same_structure<M_: Leaf>(&self, other: &Self::With<M_>) -> bool {
+                true $(&& self.$i.same_structure(&other.$i))+
             }
         }
     };

@@ -1,7 +1,7 @@
 //! `#[derive(Module)]` and `#[shard]`.
 //!
 //! Each macro is one file that reads from top to bottom: what the user wrote is *parsed*, checked into
-//! a *model*, and *expanded*. Mistakes are collected in [`errors::Errors`] on the way, each at its own
+//! a *model*, and *expanded*. Mistakes are collected in `errors::Errors` on the way, each at its own
 //! token, so that one compile shows all of them.
 
 #![forbid(unsafe_code)]

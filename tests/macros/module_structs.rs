@@ -29,19 +29,4 @@ struct TwoLeaves<A = Tensor, B = Tensor> {
     b: B,
 }
 
-struct NotATree<L>(L);
-
-#[derive(Module)]
-struct Outer<L = Tensor> {
-    inner: NotATree<L>,
-}
-
-struct NotClone;
-
-#[derive(Module)]
-struct Configured<L = Tensor> {
-    config: NotClone,
-    weight: L,
-}
-
 fn main() {}

@@ -1,1 +1,31 @@
-//! Placeholder.
+//! What training a model needs beside the framework: layers, losses, optimizers, precision, data,
+//! and how a run is shown and recorded.
+//!
+//! Everything that computes is plain functions over [`Tensor`](shardax_core::Tensor)s and trees of
+//! them, so all of it differentiates, shards and compiles with the rest of a program.
+
+#![forbid(unsafe_code)]
+
+mod clip;
+mod data;
+mod error;
+mod hash;
+mod layers;
+mod log;
+mod loss;
+mod meter;
+mod optimizer;
+mod precision;
+mod progress;
+mod trees;
+
+pub use clip::{clip_by_global_norm, global_norm};
+pub use data::Text;
+pub use error::{Error, Result};
+pub use layers::{Embedding, LayerNorm, Linear, Mlp, causal_attention};
+pub use log::Log;
+pub use loss::cross_entropy;
+pub use meter::{Meter, StepRecord};
+pub use optimizer::{AdamW, Moments};
+pub use precision::Precision;
+pub use progress::Progress;

@@ -270,6 +270,22 @@ pub enum Error {
         source: io::Error,
     },
 
+    // ---- Tracing, layouts and `jit` ----
+    /// A mistake in the traced function.
+    #[error(transparent)]
+    Trace(#[from] shardax_core::Error),
+
+    /// A mesh or layout that contradicts itself, or needs more devices than there are.
+    #[error(transparent)]
+    Sharding(#[from] shardax_sharding::Error),
+
+    /// Annotations that the layout cannot follow.
+    #[error("the layout does not fit the program:{}", each_on_a_line(.faults))]
+    Layout {
+        /// Every fault found.
+        faults: Vec<LayoutFault>,
+    },
+
     // ---- Reports on compiled programs ----
     /// Bytes that are no optimized HLO.
     #[error(
@@ -336,6 +352,31 @@ fn paths(paths: &[PathBuf]) -> String {
         .map(|path| path.display().to_string())
         .collect();
     shown.join(", ")
+}
+
+/// An annotation that the layout cannot follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayoutFault {
+    /// The argument, result or value that is annotated, with its type.
+    pub what: String,
+    /// The user's line, for a value that an operation makes.
+    pub source: Option<shardax_core::Source>,
+    /// What is wrong.
+    pub fault: shardax_sharding::SpecFault,
+}
+
+impl fmt::Display for LayoutFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.fault)?;
+        match self.source {
+            Some(at) => write!(f, "\n    --> {}:{}:{}", at.file(), at.line(), at.column()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn each_on_a_line<T: fmt::Display>(faults: &[T]) -> String {
+    faults.iter().map(|fault| format!("\n  {fault}")).collect()
 }
 
 /// What is wrong with the arguments of a launch.

@@ -4,9 +4,10 @@
 
 pub mod cache;
 mod error;
+pub mod lower;
 #[allow(unsafe_code)]
 pub mod pjrt;
 pub mod plugin;
 pub mod report;
 
-pub use error::{ArgumentFault, Error, ErrorCode, PjrtError, Result};
+pub use error::{ArgumentFault, Error, ErrorCode, LayoutFault, PjrtError, Result};

@@ -153,7 +153,6 @@ impl LoadedExecutable {
             .map(|&input| input as i64)
             .collect();
         let mut raw_options = RawExecuteOptions {
-            launch_id: client.window().next_launch_id(),
             non_donatable_input_indices: kept.as_ptr(),
             num_non_donatable_input_indices: kept.len(),
             ..Default::default()

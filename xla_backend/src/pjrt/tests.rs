@@ -508,6 +508,11 @@ fn a_program_is_serialized_and_loaded() {
     let y = shards(&client, &[0.5; 4], &[1, 4]);
     let results = run(&loaded, &[&x, &y]).unwrap();
     assert_eq!(floats(&results.outputs[0].to_host().unwrap()), [2.5; 4]);
+    let too_small = self::client(2).deserialize_and_load(&blob).unwrap_err();
+    assert!(
+        too_small.to_string().contains("No matching device"),
+        "{too_small}"
+    );
     for corrupt in [&b""[..], b"nonsense", &blob[..blob.len() / 2]] {
         let error = client.deserialize_and_load(corrupt).unwrap_err();
         assert!(matches!(error, Error::Pjrt(_)), "{error}");

@@ -9,7 +9,6 @@
 //! collectives that start in different orders on two devices wait for each other for ever.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::client::Client;
@@ -81,7 +80,6 @@ impl Launch {
 pub(super) struct Window {
     max_devices: usize,
     max_launches: usize,
-    numbered: bool,
     state: Mutex<State>,
     /// Something left `state`, or became visible in it.
     changed: Condvar,
@@ -102,10 +100,7 @@ impl Window {
     /// The window for a platform as its plugin names it.
     pub(super) fn for_platform(name: &str) -> Self {
         match name {
-            "cpu" => Window {
-                numbered: true,
-                ..Self::new(64, 32)
-            },
+            "cpu" => Self::new(64, 32),
             // A stream runs launches in order without holding threads; this only bounds the memory of what waits.
             _ => Self::new(usize::MAX, 256),
         }
@@ -115,25 +110,10 @@ impl Window {
         Window {
             max_devices,
             max_launches,
-            numbered: false,
             state: Mutex::default(),
             changed: Condvar::new(),
             order: Mutex::new(()),
         }
-    }
-
-    /// The number that the next launch is to have, or 0 for none.
-    ///
-    /// XLA's CPU runtime brings the devices of one launch together under this number and the operation's, for the whole
-    /// process: without a number, older plugins mix up the collectives of two clients, and abort. On other platforms the
-    /// number must be the same on all hosts of a cluster, which a count of this process's launches need not be.
-    pub(super) fn next_launch_id(&self) -> i32 {
-        static LAUNCHES: AtomicU32 = AtomicU32::new(0);
-        if !self.numbered {
-            return 0;
-        }
-        let number = LAUNCHES.fetch_add(1, Ordering::Relaxed) % i32::MAX.unsigned_abs();
-        number as i32 + 1
     }
 
     /// Runs `launch`, which launches on this many devices, once there is room.

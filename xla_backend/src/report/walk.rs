@@ -437,43 +437,81 @@ mod tests {
         );
     }
 
-    /// A module of computations that each call the one before twice.
-    fn doubling(levels: i64, opcode: &str) -> proto::ModuleWithConfig {
-        let instruction = |id, opcode: &str, called: Vec<i64>| proto::Instruction {
-            name: format!("{opcode}.{id}"),
-            opcode: opcode.into(),
-            id,
-            called_computation_ids: called,
+    /// A module of computations, numbered from 1, the last the entry. Instructions are an opcode and the
+    /// computations that it calls.
+    fn module(computations: &[&[(&str, &[i64])]]) -> HloModule {
+        let computation = |(position, instructions): (usize, &&[(&str, &[i64])])| {
+            let instructions =
+                instructions
+                    .iter()
+                    .zip(1..)
+                    .map(|((opcode, called), id)| proto::Instruction {
+                        name: format!("{opcode}.{id}"),
+                        opcode: (*opcode).into(),
+                        id,
+                        called_computation_ids: called.to_vec(),
+                        ..Default::default()
+                    });
+            proto::Computation {
+                name: format!("computation.{position}"),
+                instructions: instructions.collect(),
+                id: position as i64 + 1,
+                root_id: 1,
+            }
+        };
+        let module = proto::Module {
+            name: "module".into(),
+            computations: computations.iter().enumerate().map(computation).collect(),
+            entry_computation_id: computations.len() as i64,
             ..Default::default()
         };
-        let computation = |id: i64| proto::Computation {
-            name: format!("level.{id}"),
-            instructions: match id {
-                1 => vec![instruction(1, opcode, vec![])],
-                _ => vec![
-                    instruction(1, "call", vec![id - 1]),
-                    instruction(2, "call", vec![id - 1]),
-                ],
-            },
-            id,
-            root_id: 1,
-        };
-        proto::ModuleWithConfig {
-            module: Some(proto::Module {
-                name: "doubling".into(),
-                computations: (1..=levels).map(computation).collect(),
-                entry_computation_id: levels,
-                ..Default::default()
-            }),
+        HloModule::from_proto(proto::ModuleWithConfig {
+            module: Some(module),
             config: None,
-        }
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn an_asynchronous_wrapper_counts_once() {
+        let wrapped = [("all-to-all", &[] as &[i64])];
+        let module = module(&[
+            &wrapped,
+            &[
+                ("async-start", &[1]),
+                ("async-update", &[1]),
+                ("async-done", &[1]),
+            ],
+        ]);
+        let report = CollectiveReport::new(&module, &Mesh::single()).unwrap();
+        let [exchange] = &report.collectives[..] else {
+            panic!("{report:?}");
+        };
+        assert!(exchange.is_async);
+        assert_eq!(exchange.computation, "computation.0");
+    }
+
+    #[test]
+    fn reducers_are_not_entered_and_fusions_are() {
+        let inner = [("all-reduce", &[] as &[i64])];
+        let module = module(&[&inner, &[("reduce", &[1]), ("fusion", &[1])]]);
+        let report = CollectiveReport::new(&module, &Mesh::single()).unwrap();
+        assert_eq!(report.collectives.len(), 1);
+        assert!(!report.collectives[0].is_async);
     }
 
     #[test]
     fn a_computation_counts_for_each_call_within_bounds() {
-        let run = |levels, opcode| {
-            let module = HloModule::from_proto(doubling(levels, opcode)).unwrap();
-            CollectiveReport::new(&module, &Mesh::single()).map(|report| report.collectives.len())
+        // Each computation calls the one before twice.
+        let run = |levels: i64, opcode| {
+            let calls: Vec<[i64; 1]> = (1..levels).map(|callee| [callee]).collect();
+            let twice = calls.iter().map(|callee| vec![("call", &callee[..]); 2]);
+            let all: Vec<Vec<_>> = std::iter::once(vec![(opcode, &[][..])])
+                .chain(twice)
+                .collect();
+            let all: Vec<&[_]> = all.iter().map(Vec::as_slice).collect();
+            CollectiveReport::new(&module(&all), &Mesh::single())
+                .map(|report| report.collectives.len())
         };
         assert_eq!(run(4, "all-reduce").unwrap(), 8);
         assert_eq!(run(150, "add").unwrap(), 0);

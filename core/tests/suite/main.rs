@@ -1,0 +1,5 @@
+//! The crate against a reference interpreter and finite differences.
+
+mod interpreter;
+mod support;
+mod values;

@@ -1,0 +1,32 @@
+//! Keeping gradients from growing beyond a bound.
+
+use shardax_core::{DType, Tensor, Tree};
+
+use crate::trees::leaves;
+
+/// The square root of the sum of the squares of all elements of all leaves, in f32.
+///
+/// Zero for a tree without leaves.
+#[track_caller]
+pub fn global_norm<T: Tree<Tensor>>(tree: &T) -> Tensor {
+    let squares = leaves(tree)
+        .into_iter()
+        .map(|leaf| leaf.cast(DType::F32).square().sum(..));
+    let total = squares.reduce(|sum, square| sum + square);
+    total
+        .unwrap_or_else(|| Tensor::zeros(DType::F32, []))
+        .sqrt()
+}
+
+/// Scales all gradients by one factor so that their [`global_norm`] is at most `max_norm`; returns
+/// them and the norm before.
+///
+/// Gradients of a smaller norm come back as they are. (Pascanu, Mikolov, Bengio: "On the difficulty
+/// of training recurrent neural networks", 2013.)
+#[track_caller]
+pub fn clip_by_global_norm<T: Tree<Tensor>>(gradients: T, max_norm: f64) -> (T, Tensor) {
+    let norm = global_norm(&gradients);
+    let scale = max_norm / norm.maximum(max_norm);
+    let clipped = gradients.replace_leaves(&mut |_, g| *g * scale.cast(g.dtype()));
+    (clipped, norm)
+}

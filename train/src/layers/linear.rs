@@ -1,0 +1,86 @@
+//! Linear maps.
+
+use shardax_core::random::Key;
+use shardax_core::{DType, Dim, Leaf, Path, Tensor, Tree};
+
+use super::init::weight;
+
+/// `x W + b`, with names for the two dimensions of `W`.
+///
+/// The names are given where the layer is made, since only there it is known whether its input or
+/// its output is, say, the hidden dimension that tensor parallelism splits.
+#[derive(Clone, Debug)]
+pub struct Linear<L = Tensor> {
+    /// Shape `[input, output]`.
+    pub weight: L,
+    /// Shape `[output]`.
+    pub bias: Option<L>,
+    /// Names of `[input, output]`.
+    names: &'static [Dim; 2],
+}
+
+impl Linear {
+    /// A map between the named dimensions, without a bias.
+    ///
+    /// ```
+    /// use shardax_core::{Dim, Tensor, random::Key};
+    /// use shardax_train::Linear;
+    ///
+    /// const EMBED: Dim = Dim::Logical("embed");
+    /// const MLP: Dim = Dim::Logical("mlp");
+    ///
+    /// fn hidden(key: Key, x: Tensor) -> Tensor {
+    ///     Linear::init(key, [64, 256], &[EMBED, MLP]).with_bias().forward(x)
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn init(key: Key, sizes: [usize; 2], names: &'static [Dim; 2]) -> Self {
+        Linear {
+            weight: weight(key, &sizes),
+            bias: None,
+            names,
+        }
+    }
+
+    /// The same map with a bias, at first 0.
+    #[track_caller]
+    #[must_use]
+    pub fn with_bias(self) -> Self {
+        let bias = Tensor::zeros(DType::F32, [self.weight.size(1)]);
+        Linear {
+            bias: Some(bias),
+            ..self
+        }
+    }
+
+    /// `x W + b`: `[..., input]` to `[..., output]`.
+    #[track_caller]
+    pub fn forward(&self, x: Tensor) -> Tensor {
+        let product = x.dot(self.weight);
+        self.bias.map_or(product, |bias| product + bias)
+    }
+}
+
+/// The annotation differs from one `Linear` to another, so the derive cannot write this.
+impl<L: Leaf> Tree<L> for Linear<L> {
+    type With<M: Leaf> = Linear<M>;
+
+    fn map_leaves<M: Leaf>(
+        &self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&mut Path, &L) -> M,
+    ) -> Linear<M> {
+        Linear {
+            weight: path.annotated("weight", self.names, |path| f(path, &self.weight)),
+            bias: path.annotated("bias", &self.names[1..], |path| {
+                self.bias.map_leaves(path, f)
+            }),
+            names: self.names,
+        }
+    }
+
+    fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
+        path.annotated("weight", self.names, |path| f(path, &self.weight));
+        path.annotated("bias", &self.names[1..], |path| self.bias.visit_leaves(path, f));
+    }
+}

@@ -1,0 +1,133 @@
+//! Optimizers.
+//!
+//! An optimizer is a plain value of numbers. Its state is a tree of the parameters' structure, with
+//! their annotations, so that a layout that splits a parameter splits its state the same way.
+
+use shardax_core::{DType, Path, Tensor, Tree};
+use shardax_macros::Module;
+
+use crate::trees::{check_like, leaves, rebuild};
+
+/// Adam with decoupled weight decay.
+/// (Loshchilov, Hutter: "Decoupled weight decay regularization", 2019.)
+///
+/// With gradient `g` and `t` counting updates from 1:
+///
+/// ```text
+/// m = b1 m + (1 - b1) g
+/// v = b2 v + (1 - b2) g^2
+/// p = p - lr ((m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay p)
+/// ```
+///
+/// ```
+/// use shardax_core::{DType, Tensor, TensorType, trace};
+/// use shardax_train::AdamW;
+///
+/// let adam = AdamW { lr: 1e-2, ..AdamW::default() };
+/// let w = TensorType::new(DType::F32, [4, 4]);
+/// let step = TensorType::scalar(DType::I32);
+/// let update = |w: Tensor, g: Tensor, step: Tensor| {
+///     adam.update(w, g, adam.init(&w), step)
+/// };
+/// assert_eq!(trace(update, (w.clone(), w, step))?.output_types().len(), 3);
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AdamW {
+    /// The learning rate.
+    pub lr: f64,
+    /// How much of the first moment stays in each update.
+    pub b1: f64,
+    /// How much of the second moment stays in each update.
+    pub b2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// How much of a parameter that decays is taken away in each update, times the learning rate.
+    pub weight_decay: f64,
+    /// Which parameters decay, by their path and number of dimensions. The `layers` dimension that a
+    /// stack adds does not count.
+    pub decays: fn(&Path, usize) -> bool,
+}
+
+impl Default for AdamW {
+    /// Rate 1e-3, moments 0.9 and 0.95, eps 1e-8, decay 0.1 of what has two dimensions or more:
+    /// weights, but not biases or gains.
+    fn default() -> Self {
+        AdamW {
+            lr: 1e-3,
+            b1: 0.9,
+            b2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            decays: |_, rank| rank >= 2,
+        }
+    }
+}
+
+/// Running means of gradients and of their squares: the state of [`AdamW`], in f32.
+#[derive(Clone, Debug, Module)]
+pub struct Moments<P> {
+    /// Means of gradients.
+    pub first: P,
+    /// Means of their squares.
+    pub second: P,
+}
+
+impl AdamW {
+    /// The state before the first update: zeros.
+    #[track_caller]
+    pub fn init<P: Tree<Tensor>>(&self, parameters: &P) -> Moments<P> {
+        let zeros = || parameters.replace_leaves(&mut |_, p| Tensor::zeros(DType::F32, p.shape()));
+        Moments {
+            first: zeros(),
+            second: zeros(),
+        }
+    }
+
+    /// One update. `step` is the number of updates before it, an integer scalar.
+    ///
+    /// # Panics
+    ///
+    /// If gradients or state have other leaves than the parameters.
+    #[track_caller]
+    pub fn update<P: Tree<Tensor>>(
+        &self,
+        parameters: P,
+        gradients: P,
+        state: Moments<P>,
+        step: Tensor,
+    ) -> (P, Moments<P>) {
+        check_like(&parameters, &gradients, "gradients");
+        check_like(&parameters, &state.first, "state.first");
+        check_like(&parameters, &state.second, "state.second");
+        let t = step.cast(DType::F32) + 1.0;
+        let bias = |b: f64| 1.0 - Tensor::scalar(b, DType::F32).pow(t);
+        let (bias1, bias2) = (bias(self.b1), bias(self.b2));
+
+        let mut moments = leaves(&gradients)
+            .into_iter()
+            .zip(leaves(&state.first).into_iter().zip(leaves(&state.second)));
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let parameters = parameters.replace_leaves(&mut |path, p| {
+            let Some((g, (m, v))) = moments.next() else {
+                return *p;
+            };
+            let g = g.cast(DType::F32);
+            let m = m * self.b1 + g * (1.0 - self.b1);
+            let v = v * self.b2 + g.square() * (1.0 - self.b2);
+            first.push(m);
+            second.push(v);
+            let mut update = (m / bias1) / ((v / bias2).sqrt() + self.eps);
+            let rank = p.rank() - usize::from(path.is_stacked());
+            if (self.decays)(path, rank) {
+                update = update + p.cast(DType::F32) * self.weight_decay;
+            }
+            (p.cast(DType::F32) - update * self.lr).cast(p.dtype())
+        });
+        let moments = Moments {
+            first: rebuild(&state.first, &first),
+            second: rebuild(&state.second, &second),
+        };
+        (parameters, moments)
+    }
+}

@@ -1,0 +1,214 @@
+//! From a graph and a layout to a StableHLO module.
+//!
+//! StableHLO text is the versioned interface of XLA, and a person can read it. Every equation becomes
+//! one operation (a scan, a `while`); annotations become the constraints of whichever partitioner the
+//! layout names. The module's *body* does not depend on where in the source an operation stands, so
+//! that it can be the key of a cache: sources are in a table of locations at its end.
+
+mod constant;
+mod names;
+mod op;
+mod scan;
+mod sharding;
+mod writer;
+
+use std::fmt::Write;
+
+use shardax_core::{Graph, Source};
+use shardax_sharding::{Layout, PartitionSpec, SpecFault};
+
+use crate::error::{Error, LayoutFault, Result};
+use names::Locations;
+use sharding::Annotations;
+use writer::{Ssa, Writer, tensor_type};
+
+/// What is known of an argument beside its type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Argument {
+    /// How it lies on the mesh; `None` is whole on every device.
+    pub spec: Option<PartitionSpec>,
+    /// The result that takes over its memory.
+    pub aliases: Option<usize>,
+}
+
+/// A lowered program.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The text without locations: equal for equal programs, wherever they are written.
+    body: String,
+    /// Definitions of the locations that `body` refers to.
+    locations: String,
+    /// The source of each location, by its number.
+    sources: Vec<(String, Source)>,
+}
+
+impl Module {
+    /// What the program is, for the key of a cache.
+    pub fn identity(&self) -> &str {
+        &self.body
+    }
+
+    /// The module as XLA takes it.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.body, self.locations)
+    }
+
+    /// The user's line for the `op_name` of an optimized instruction.
+    pub fn source_of(&self, op_name: &str) -> Option<Source> {
+        let number = names::number_in(op_name)?;
+        self.sources.get(number).map(|(_, source)| *source)
+    }
+}
+
+/// A program to lower.
+pub struct Program<'a> {
+    /// The name of the module.
+    pub name: &'a str,
+    /// The equations.
+    pub graph: &'a Graph,
+    /// The mesh, the rules and the partitioner.
+    pub layout: &'a Layout,
+    /// By input of the graph.
+    pub arguments: &'a [Argument],
+    /// How each result lies on the mesh; `None` is whole on every device.
+    pub results: &'a [Option<PartitionSpec>],
+}
+
+/// Lowers a program.
+///
+/// # Errors
+///
+/// [`Error::Layout`] with every annotation that the layout cannot follow.
+pub fn lower(program: &Program) -> Result<Module> {
+    let Program {
+        name,
+        graph,
+        layout,
+        arguments,
+        results,
+    } = *program;
+    let mut lowering = Lowering {
+        out: Writer::default(),
+        locations: Locations::default(),
+        annotations: Annotations::new(layout),
+        faults: Vec::new(),
+    };
+    let devices = layout.mesh().device_count();
+    let out = &mut lowering.out;
+    out.line(format_args!(
+        "module @{} attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{",
+        names::symbol(name)
+    ));
+    if let Some(mesh) = lowering.annotations.mesh() {
+        out.line(format_args!("{mesh}"));
+    }
+    lowering.function(graph, arguments, results);
+    lowering.out.line(format_args!("}}"));
+    if !lowering.faults.is_empty() {
+        return Err(Error::Layout {
+            faults: lowering.faults,
+        });
+    }
+    let (locations, sources) = lowering.locations.finish();
+    Ok(Module {
+        body: lowering.out.finish(),
+        locations,
+        sources,
+    })
+}
+
+struct Lowering<'a> {
+    out: Writer,
+    locations: Locations,
+    annotations: Annotations<'a>,
+    faults: Vec<LayoutFault>,
+}
+
+/// The SSA name of each value of a graph.
+type Values = Vec<Option<Ssa>>;
+
+impl Lowering<'_> {
+    fn function(
+        &mut self,
+        graph: &Graph,
+        arguments: &[Argument],
+        results: &[Option<PartitionSpec>],
+    ) {
+        let mut values: Values = vec![None; graph.value_count()];
+        let mut signature = String::from("func.func public @main(");
+        for (i, (&input, argument)) in graph.inputs().iter().zip(arguments).enumerate() {
+            let ssa = Ssa::argument(i);
+            values[input.index()] = Some(ssa);
+            let comma = if i == 0 { "" } else { ", " };
+            let ty = tensor_type(graph.ty(input));
+            let mut attributes: Vec<String> =
+                self.annotations.attribute(argument.spec.as_ref(), graph.ty(input).rank()).into_iter().collect();
+            if let Some(result) = argument.aliases {
+                attributes.push(format!("tf.aliasing_output = {result} : i32"));
+            }
+            let attributes = braced(&attributes);
+            // Writing to a string does not fail.
+            let _ = write!(signature, "{comma}{ssa}: {ty}{attributes}");
+        }
+        signature.push_str(") -> (");
+        for (i, (&output, spec)) in graph.outputs().iter().zip(results).enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            let ty = tensor_type(graph.ty(output));
+            let rank = graph.ty(output).rank();
+            let attributes: Vec<String> =
+                self.annotations.attribute(spec.as_ref(), rank).into_iter().collect();
+            let _ = write!(signature, "{comma}{ty}{}", braced(&attributes));
+        }
+        signature.push_str(") {");
+        self.out.line(format_args!("{signature}"));
+        self.equations(graph, &mut values);
+        self.finish("func.return", graph, &values, graph.outputs());
+        self.out.line(format_args!("}}"));
+    }
+
+    /// Lowers the equations of a graph whose inputs are defined.
+    fn equations(&mut self, graph: &Graph, values: &mut Values) {
+        for equation in graph.equations() {
+            self.equation(graph, equation, values);
+        }
+    }
+
+    /// `return a, b : types`
+    fn finish(
+        &mut self,
+        keyword: &str,
+        graph: &Graph,
+        values: &Values,
+        outputs: &[shardax_core::ValueId],
+    ) {
+        let names: Vec<String> = outputs.iter().map(|&o| read(values, o).to_string()).collect();
+        let types: Vec<String> = outputs.iter().map(|&o| tensor_type(graph.ty(o))).collect();
+        if names.is_empty() {
+            self.out.line(format_args!("{keyword}"));
+        } else {
+            self.out.line(format_args!("{keyword} {} : {}", names.join(", "), types.join(", ")));
+        }
+    }
+
+    /// Resolves an annotation; faults are kept with the line they are on.
+    fn fault(&mut self, what: String, source: Source, faults: Vec<SpecFault>) {
+        let faults = faults.into_iter().map(|fault| LayoutFault {
+            what: what.clone(),
+            source: Some(source),
+            fault,
+        });
+        self.faults.extend(faults);
+    }
+}
+
+/// A graph defines every value before it is read; a name that is missing would be refused by XLA.
+fn read(values: &Values, id: shardax_core::ValueId) -> Ssa {
+    values[id.index()].unwrap_or(Ssa::UNDEFINED)
+}
+
+fn braced(attributes: &[String]) -> String {
+    if attributes.is_empty() {
+        return String::new();
+    }
+    format!(" {{{}}}", attributes.join(", "))
+}

@@ -1,0 +1,100 @@
+//! Names of symbols and of source locations.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use shardax_core::{Scope, Source};
+
+/// Locations of a module: each a name with a number, and a line of the user's.
+///
+/// The name goes into the module's body; the line only into the table, so that moving a line does
+/// not make another program. A report finds the line again by the number.
+#[derive(Debug, Default)]
+pub(super) struct Locations {
+    known: HashMap<(Source, Scope, &'static str), usize>,
+    entries: Vec<(String, Source)>,
+}
+
+impl Locations {
+    /// The reference to a location, `loc(#loc7)`.
+    pub(super) fn reference(&mut self, source: Source, scope: &Scope, op: &'static str) -> String {
+        let next = self.entries.len();
+        let number = *self.known.entry((source, scope.clone(), op)).or_insert(next);
+        if number == next {
+            let name = match scope {
+                Some(scope) => format!("{scope}/{op}@{number}"),
+                None => format!("{op}@{number}"),
+            };
+            self.entries.push((name, source));
+        }
+        format!("loc(#loc{number})")
+    }
+
+    /// The table, and the source of each number.
+    pub(super) fn finish(self) -> (String, Vec<(String, Source)>) {
+        let mut table = String::new();
+        for (number, (name, source)) in self.entries.iter().enumerate() {
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                table,
+                "#loc{number} = loc({}({}:{}:{}))",
+                quoted(name),
+                quoted(source.file()),
+                source.line(),
+                source.column()
+            );
+        }
+        (table, self.entries)
+    }
+}
+
+/// The number in an instruction's `op_name`, which XLA may have put other names around.
+pub(super) fn number_in(op_name: &str) -> Option<usize> {
+    let (_, after) = op_name.rsplit_once('@')?;
+    let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    after[..digits].parse().ok()
+}
+
+/// A name that MLIR takes as a symbol.
+pub(super) fn symbol(name: &str) -> String {
+    let symbol: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    match symbol.chars().next() {
+        Some(first) if first.is_ascii_alphabetic() || first == '_' => symbol,
+        _ => format!("_{symbol}"),
+    }
+}
+
+/// A string literal of MLIR.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' | 0..0x20 | 0x7f.. => {
+                let _ = write!(quoted, "\\{byte:02X}");
+            }
+            _ => quoted.push(char::from(byte)),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_found_in_what_xla_makes_of_a_name() {
+        assert_eq!(number_in("block/attention/dot_general@17"), Some(17));
+        assert_eq!(number_in("jit(f)/while/body/add@3/reduce"), Some(3));
+        assert_eq!(number_in("add"), None);
+    }
+
+    #[test]
+    fn strings_are_escaped_for_mlir() {
+        assert_eq!(quoted("a \"b\" \\ é"), "\"a \\22b\\22 \\5C \\C3\\A9\"");
+        assert_eq!(symbol("train step"), "train_step");
+        assert_eq!(symbol("1st"), "_1st");
+    }
+}

@@ -1,0 +1,149 @@
+//! Text of operations, and how types and attributes are spelled.
+
+use std::fmt;
+
+use shardax_core::{DType, TensorType};
+
+/// A value's name in the module: `%arg0`, `%7`, `%7#1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ssa {
+    kind: Kind,
+    number: u32,
+    index: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Argument,
+    Result,
+}
+
+impl Ssa {
+    pub(super) const UNDEFINED: Ssa = Ssa {
+        kind: Kind::Result,
+        number: u32::MAX,
+        index: None,
+    };
+
+    pub(super) fn argument(i: usize) -> Self {
+        Ssa {
+            kind: Kind::Argument,
+            number: i as u32,
+            index: None,
+        }
+    }
+}
+
+impl fmt::Display for Ssa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Argument => write!(f, "%arg{}", self.number)?,
+            Kind::Result => write!(f, "%{}", self.number)?,
+        }
+        match self.index {
+            Some(index) => write!(f, "#{index}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The text, and the next free name.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    text: String,
+    next: u32,
+}
+
+impl Writer {
+    /// A new name.
+    pub(super) fn fresh(&mut self) -> Ssa {
+        let number = self.next;
+        self.next += 1;
+        Ssa {
+            kind: Kind::Result,
+            number,
+            index: None,
+        }
+    }
+
+    /// The names of the results of an operation that has `count`.
+    pub(super) fn results(of: Ssa, count: usize) -> Vec<Ssa> {
+        match count {
+            1 => vec![of],
+            _ => (0..count as u32).map(|i| Ssa { index: Some(i), ..of }).collect(),
+        }
+    }
+
+    pub(super) fn line(&mut self, line: fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = fmt::Write::write_fmt(&mut self.text, line);
+        self.text.push('\n');
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// `tensor<8x64xf32>`
+pub(super) fn tensor_type(ty: &TensorType) -> String {
+    let mut text = String::from("tensor<");
+    for size in &ty.shape {
+        let _ = fmt::Write::write_fmt(&mut text, format_args!("{size}x"));
+    }
+    text.push_str(element_type(ty.dtype));
+    text.push('>');
+    text
+}
+
+/// The element type in MLIR's spelling.
+pub(super) fn element_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "i1",
+        DType::I4 => "i4",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::U4 => "ui4",
+        DType::U8 => "ui8",
+        DType::U16 => "ui16",
+        DType::U32 => "ui32",
+        DType::U64 => "ui64",
+        DType::F8E4M3FN => "f8E4M3FN",
+        DType::F8E5M2 => "f8E5M2",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+        DType::C64 => "complex<f32>",
+    }
+}
+
+/// `[0, 2]`
+pub(super) struct List<'a>(pub(super) &'a [usize]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, item) in self.0.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            write!(f, "{comma}{item}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// `array<i64: 0, 2>`
+pub(super) struct Array<'a>(pub(super) &'a [usize]);
+
+impl fmt::Display for Array<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("array<i64")?;
+        for (i, item) in self.0.iter().enumerate() {
+            let separator = if i == 0 { ": " } else { ", " };
+            write!(f, "{separator}{item}")?;
+        }
+        f.write_str(">")
+    }
+}
