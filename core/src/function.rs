@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 use crate::trace::{catch, input, localize, region};
+use crate::transform::close::leaves;
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 
@@ -73,21 +74,17 @@ function!(A 0, B 1, C 2, D 3);
 function!(A 0, B 1, C 2, D 3, E 4);
 function!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// The position of a result among the outputs of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutputIndex(pub usize);
-
-impl Leaf for OutputIndex {}
-
 /// A traced function.
-pub struct Traced<R: Tree<Tensor>> {
+pub struct Traced<A, R> {
     /// The program. Its inputs are the leaves of the arguments, its outputs those of the result.
     pub graph: Graph,
-    /// The structure of the result.
-    pub output: On<R, OutputIndex>,
+    /// The structure of the arguments; its leaves are handles that have ended.
+    pub arguments: A,
+    /// The structure of the result; its leaves are handles that have ended.
+    pub output: R,
 }
 
-impl<R: Tree<Tensor>> Traced<R> {
+impl<A, R> Traced<A, R> {
     /// Types of the results, in the order of the leaves.
     pub fn output_types(&self) -> Vec<TensorType> {
         let outputs = self.graph.outputs().iter();
@@ -118,20 +115,40 @@ impl<R: Tree<Tensor>> Traced<R> {
 /// The first mistake that the function makes. A panic that is not a mistake of a tensor operation
 /// goes on.
 #[track_caller]
-pub fn trace<S, F: Function<S>>(f: F, args: On<F::Args, TensorType>) -> Result<Traced<F::Output>> {
+pub fn trace<S, F: Function<S>>(
+    f: F,
+    args: On<F::Args, TensorType>,
+) -> Result<Traced<F::Args, F::Output>> {
+    trace_like(&f, &args, TensorType::clone)
+}
+
+/// [`trace`] on handles like the leaves of `args`, whatever those are.
+///
+/// # Errors
+///
+/// As for [`trace`].
+#[track_caller]
+pub fn trace_like<S, F: Function<S>, M: Leaf>(
+    f: &F,
+    args: &On<F::Args, M>,
+    ty: impl Fn(&M) -> TensorType,
+) -> Result<Traced<F::Args, F::Output>> {
     let source = Location::caller();
     let traced = catch(|| {
         region(|| {
-            let args = args.map_leaves(&mut Path::root(), &mut |_, ty: &TensorType| input(ty.clone()));
-            let result = f.apply(args);
-            result.replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
+            let arguments = args.map_leaves(&mut Path::root(), &mut |_, leaf| input(ty(leaf)));
+            let own = arguments.replace_leaves(&mut |_, t| *t);
+            let result = f.apply(arguments);
+            (own, result.replace_leaves(&mut |_, t: &Tensor| localize(*t, source)))
         })
     })?;
     let mut graph = traced.graph;
-    let output = traced.result.map_leaves(&mut Path::root(), &mut |_, t: &Tensor| {
-        graph.outputs.push(t.value);
-        OutputIndex(graph.outputs.len() - 1)
-    });
+    let (arguments, output) = traced.result;
+    graph.outputs = leaves(&output).iter().map(|t| t.value).collect();
     graph.prune();
-    Ok(Traced { graph, output })
+    Ok(Traced {
+        graph,
+        arguments,
+        output,
+    })
 }

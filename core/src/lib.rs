@@ -26,7 +26,7 @@ mod types;
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
-pub use function::{Function, On, OutputIndex, Traced, trace};
+pub use function::{Function, On, Traced, trace, trace_like};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};
 pub use literal::{Element, Literal, Number};
 pub use op::{Binary, Comparison, Constraint, Dims, DotDims, Op, Reducer, Remat, Scan, Unary};

@@ -5,16 +5,38 @@
 //! as 1, 2, 3", 2011) of each element's position, so that they depend on neither layout nor number
 //! of devices. For the same seed they equal JAX's default generator's.
 
+mod threefry;
+
 use std::f64::consts::SQRT_2;
+use std::panic::Location;
 
 use crate::dtype::DType;
+use crate::error::{ErrorKind, Source};
 use crate::lax;
-use crate::op::{Binary, Dims, Op};
-use crate::tensor::Tensor;
+use crate::literal::{Literal, Number};
+use crate::tensor::{Operand, Tensor, axis_at, concatenate};
+use crate::trace::fail_at;
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
+use threefry::{Counts, threefry2x32};
 
 /// A random key: two 32-bit words, a leaf of type `u32[2]`.
+///
+/// A key is used for one draw: give each draw its own, by [`Key::split`] or [`Key::fold_in`].
+///
+/// ```
+/// use shardax_core::random::Key;
+/// use shardax_core::{DType, Tensor, TensorType, trace};
+///
+/// fn init(key: Key) -> (Tensor, Tensor) {
+///     let weight = key.fold_in(0).normal(DType::F32, [64, 8]) * 0.02;
+///     let bias = key.fold_in(1).uniform_in(-0.1, 0.1, DType::F32, [8]);
+///     (weight, bias)
+/// }
+/// let program = trace(init, Key(TensorType::new(DType::U32, [2])))?;
+/// assert_eq!(program.output_types()[0].to_string(), "f32[64,8]");
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Key<L = Tensor>(pub L);
 
@@ -31,5 +53,263 @@ impl<L: Leaf> Tree<L> for Key<L> {
 
     fn same_structure<M: Leaf>(&self, _: &Key<M>) -> bool {
         true
+    }
+}
+
+/// Keys.
+impl Key {
+    /// The two words of the key of a seed: the elements of the array to pass as an argument.
+    pub const fn seed_words(seed: u64) -> [u32; 2] {
+        [(seed >> 32) as u32, seed as u32]
+    }
+
+    /// The key of a seed that is written in the program.
+    #[track_caller]
+    pub fn from_seed(seed: u64) -> Key {
+        Key(Tensor::constant(&Key::seed_words(seed), [2]))
+    }
+
+    /// `count` keys, independent of each other and of this one.
+    #[track_caller]
+    pub fn split(self, count: usize) -> Vec<Key> {
+        let [first, second] = threefry2x32(self.words("split"), Counts::positions(&[count]));
+        let keys = concatenate([first.reshape([count, 1]), second.reshape([count, 1])], 1);
+        let mut split = Vec::with_capacity(count);
+        for i in 0..count {
+            split.push(Key(keys.index(0, i)));
+        }
+        split
+    }
+
+    /// The key for `data`, an integer below 2^32: of a layer, a step, a process.
+    ///
+    /// A negative or wider integer of a tensor counts modulo 2^32.
+    #[track_caller]
+    pub fn fold_in(self, data: impl Into<Operand>) -> Key {
+        let source = Location::caller();
+        let low = word(data.into(), source);
+        let counts = Counts { high: None, low };
+        let [first, second] = threefry2x32(self.words("fold_in"), counts);
+        Key(concatenate([first.reshape([1]), second.reshape([1])], 0))
+    }
+
+    #[track_caller]
+    fn words(self, op: &'static str) -> [Tensor; 2] {
+        let ty = self.0.ty();
+        if ty != TensorType::new(DType::U32, [2]) {
+            let problem = format!("the key is {ty}, not u32[2]");
+            let help = "make the array of a key from `Key::seed_words(seed)`";
+            fail_at(ErrorKind::Argument { op, problem }, Some(help.into()), Location::caller())
+        }
+        [self.0.index(0, 0), self.0.index(0, 1)]
+    }
+}
+
+/// The scalar `u32` of an operand of [`Key::fold_in`].
+#[track_caller]
+fn word(data: Operand, source: Source) -> Tensor {
+    let problem = match data {
+        Operand::Number(number) => match Literal::scalar(number, DType::U32) {
+            Some(literal) => return lax::constant(literal),
+            None => format!("{number} is not an integer from 0 to 2^32 - 1"),
+        },
+        Operand::Tensor(tensor) => {
+            let ty = tensor.ty();
+            if ty.rank() == 0 && ty.dtype.is_integer() {
+                return tensor.cast(DType::U32);
+            }
+            format!("the data is {ty}, not an integer scalar")
+        }
+    };
+    fail_at(ErrorKind::Argument { op: "fold_in", problem }, None, source)
+}
+
+/// Draws.
+impl Key {
+    /// 32 random bits an element, as `u32`. For fewer bits, cast: the lower ones stay.
+    #[track_caller]
+    pub fn bits(self, shape: impl AsRef<[usize]>) -> Tensor {
+        let [first, second] = self.noise("bits", shape.as_ref());
+        first ^ second
+    }
+
+    /// Floats in `0..1`, of `f16`, `bf16`, `f32` or `f64`: all multiples of 2^-10, 2^-7, 2^-23 or
+    /// 2^-52 with equal probability.
+    #[track_caller]
+    pub fn uniform(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
+        self.fraction("uniform", dtype, shape.as_ref())
+    }
+
+    /// Floats in `low..high`; rounding may give `high` itself where its size exceeds the range's by
+    /// far. Element types as in [`Key::uniform`].
+    #[track_caller]
+    pub fn uniform_in(
+        self,
+        low: f64,
+        high: f64,
+        dtype: DType,
+        shape: impl AsRef<[usize]>,
+    ) -> Tensor {
+        let finite = low.is_finite() && high.is_finite();
+        check("uniform_in", finite && low < high, &format!("{low}..{high}"), Location::caller());
+        let fraction = self.fraction("uniform_in", dtype, shape.as_ref());
+        stretch(fraction, Tensor::scalar(low, dtype), Tensor::scalar(high, dtype))
+    }
+
+    /// Floats of mean 0 and variance 1.
+    ///
+    /// Narrower types than `f32` are drawn in `f32` and rounded: a bell of 2^7 different numbers
+    /// would have no tails.
+    #[track_caller]
+    pub fn normal(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
+        let drawn = drawn_in("normal", dtype, Location::caller());
+        let fraction = self.fraction("normal", drawn, shape.as_ref());
+        // Not -1, which has no finite image.
+        let low = match drawn {
+            DType::F64 => (-1f64).next_up(),
+            _ => f64::from((-1f32).next_up()),
+        };
+        let u = stretch(fraction, Tensor::scalar(low, drawn), Tensor::scalar(1, drawn));
+        (u.erf_inv() * SQRT_2).cast(dtype)
+    }
+
+    /// Normal floats, on condition that they lie between `low` and `high`; either may be infinite.
+    /// Narrower types than `f32` are drawn in `f32` and rounded.
+    #[track_caller]
+    pub fn truncated_normal(
+        self,
+        low: f64,
+        high: f64,
+        dtype: DType,
+        shape: impl AsRef<[usize]>,
+    ) -> Tensor {
+        let source = Location::caller();
+        check("truncated_normal", low < high, &format!("{low}..{high}"), source);
+        let drawn = drawn_in("truncated_normal", dtype, source);
+        let fraction = self.fraction("truncated_normal", drawn, shape.as_ref());
+        let below = (Tensor::scalar(low, drawn) / SQRT_2).erf();
+        let above = (Tensor::scalar(high, drawn) / SQRT_2).erf();
+        let normal = stretch(fraction, below, above).erf_inv() * SQRT_2;
+        // Rounding must not lead out of the interval.
+        let (low, high) = match drawn {
+            DType::F64 => (low.next_up(), high.next_down()),
+            _ => ((low as f32).next_up().into(), (high as f32).next_down().into()),
+        };
+        normal.maximum(low).minimum(high).cast(dtype)
+    }
+
+    /// `true` with probability `p`, a number or a tensor of floats that broadcasts to `shape`.
+    #[track_caller]
+    pub fn bernoulli(self, p: impl Into<Operand>, shape: impl AsRef<[usize]>) -> Tensor {
+        let source = Location::caller();
+        let p = match p.into() {
+            Operand::Number(number) => {
+                let in_range = match number {
+                    Number::Float(p) => (0.0..=1.0).contains(&p),
+                    Number::Int(p) => (0..=1).contains(&p),
+                    Number::Bool(_) => true,
+                };
+                check("bernoulli", in_range, &format!("the probability {number}"), source);
+                Tensor::scalar(number, DType::F32)
+            }
+            Operand::Tensor(p) => p.cast(drawn_in("bernoulli", p.dtype(), source)),
+        };
+        let p = p.broadcast_to(shape.as_ref());
+        self.fraction("bernoulli", p.dtype(), shape.as_ref()).lt(p)
+    }
+
+    /// Floats of the standard Gumbel distribution, `-log(-log(u))` of uniform `u`. Narrower types
+    /// than `f32` are drawn in `f32` and rounded.
+    #[track_caller]
+    pub fn gumbel(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
+        let drawn = drawn_in("gumbel", dtype, Location::caller());
+        let fraction = self.fraction("gumbel", drawn, shape.as_ref());
+        let least = match drawn {
+            DType::F64 => f64::MIN_POSITIVE,
+            _ => f64::from(f32::MIN_POSITIVE),
+        };
+        let u = stretch(fraction, Tensor::scalar(least, drawn), Tensor::scalar(1, drawn));
+        (-(-u.log()).log()).cast(dtype)
+    }
+
+    /// Indices along `axis`, which disappears, with probabilities `logits.softmax(axis)`; `i32`.
+    /// (The index of the largest sum of logit and Gumbel noise has that distribution.)
+    #[track_caller]
+    pub fn categorical(self, logits: Tensor, axis: isize) -> Tensor {
+        let source = Location::caller();
+        let ty = logits.ty();
+        axis_at("categorical", axis, &ty, source);
+        let drawn = drawn_in("categorical", ty.dtype, source);
+        (self.gumbel(drawn, &ty.shape) + logits.cast(drawn)).argmax(axis)
+    }
+
+    /// `i32` integers in `low..high`.
+    #[track_caller]
+    pub fn randint(self, low: i32, high: i32, shape: impl AsRef<[usize]>) -> Tensor {
+        check("randint", low < high, &format!("{low}..{high}"), Location::caller());
+        let shape = shape.as_ref();
+        let keys = self.split(2);
+        // 64 random bits modulo the range, from two words: almost without bias.
+        let range = high.wrapping_sub(low) as u32;
+        let word = (1 << 16) % range;
+        let word = word.wrapping_mul(word) % range;
+        let upper = keys[0].bits(shape) % range * word;
+        let offset = (upper + keys[1].bits(shape) % range) % range;
+        offset.bitcast(DType::I32) + low
+    }
+
+    #[track_caller]
+    fn noise(self, op: &'static str, shape: &[usize]) -> [Tensor; 2] {
+        threefry2x32(self.words(op), Counts::positions(shape))
+    }
+
+    /// Floats in `0..1`: random bits become the mantissa of a number in `1..2`.
+    #[track_caller]
+    fn fraction(self, op: &'static str, dtype: DType, shape: &[usize]) -> Tensor {
+        let [first, second] = match dtype {
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self.noise(op, shape),
+            _ => not_a_float(op, dtype, Location::caller()),
+        };
+        let mantissa = match dtype {
+            DType::F64 => {
+                let upper = first.cast(DType::U64) << 32;
+                (upper | second.cast(DType::U64)) >> 12 | 0x3ff0_0000_0000_0000i64
+            }
+            DType::F16 => (first ^ second).cast(DType::U16) >> 6 | 0x3c00,
+            DType::BF16 => (first ^ second).cast(DType::U8).cast(DType::U16) >> 1 | 0x3f80,
+            _ => (first ^ second) >> 9 | 0x3f80_0000,
+        };
+        mantissa.bitcast(dtype) - 1.0
+    }
+}
+
+/// From `0..1` to `low..high`, two scalars.
+#[track_caller]
+fn stretch(fraction: Tensor, low: Tensor, high: Tensor) -> Tensor {
+    (fraction * (high - low) + low).maximum(low)
+}
+
+/// The type in which numbers of type `dtype` are drawn before they are rounded.
+fn drawn_in(op: &'static str, dtype: DType, source: Source) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        dtype if dtype.is_float() => DType::F32,
+        _ => not_a_float(op, dtype, source),
+    }
+}
+
+fn not_a_float(op: &'static str, dtype: DType, source: Source) -> ! {
+    let problem = format!("cannot be of element type {dtype}");
+    let help = "take `DType::F32`, or another floating-point type, and convert it with `.cast(...)`";
+    fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
+}
+
+fn check(op: &'static str, holds: bool, what: &str, source: Source) {
+    if !holds {
+        let problem = match op {
+            "bernoulli" => format!("{what} is not in 0..=1"),
+            _ => format!("the range {what} is empty or not finite"),
+        };
+        fail_at(ErrorKind::Argument { op, problem }, None, source)
     }
 }

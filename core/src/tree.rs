@@ -256,6 +256,14 @@ impl Path {
         Some(self.leading.iter().chain(own).copied().collect())
     }
 
+    /// The outermost segment, where that is an index: which argument of several it is.
+    pub fn first_index(&self) -> Option<usize> {
+        match self.segments.first() {
+            Some(Segment::Index(index)) => Some(*index),
+            _ => None,
+        }
+    }
+
     /// Whether a container puts dimensions before those of the leaf.
     pub fn is_stacked(&self) -> bool {
         !self.leading.is_empty()

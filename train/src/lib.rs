@@ -17,6 +17,7 @@ mod meter;
 mod optimizer;
 mod precision;
 mod progress;
+mod run_ahead;
 mod trees;
 
 pub use clip::{clip_by_global_norm, global_norm};
@@ -29,3 +30,4 @@ pub use meter::{Meter, StepRecord};
 pub use optimizer::{AdamW, Moments};
 pub use precision::Precision;
 pub use progress::Progress;
+pub use run_ahead::run_ahead;

@@ -286,6 +286,45 @@ pub enum Error {
         faults: Vec<LayoutFault>,
     },
 
+    /// Arguments of a call, or their donation, that do not fit; nothing was launched.
+    #[error("cannot call `{program}`:{}", each_on_a_line(.faults))]
+    Call {
+        /// The program's name.
+        program: String,
+        /// Every fault found.
+        faults: Vec<String>,
+    },
+
+    /// Host data of another length than the shape has.
+    #[error("{actual} elements were given for {array}, which has {expected}")]
+    ElementCount {
+        /// Element type and dimensions.
+        array: String,
+        /// Elements of the shape.
+        expected: usize,
+        /// Elements given.
+        actual: usize,
+    },
+
+    /// An array read as another element type than its own.
+    #[error(
+        "{array} cannot be read as {asked}; read it as {}, or convert it in the program with `.cast(...)`",
+        array.split('[').next().unwrap_or(array)
+    )]
+    ReadType {
+        /// Element type and dimensions.
+        array: String,
+        /// The type asked for.
+        asked: shardax_core::DType,
+    },
+
+    /// An array of several elements read as one.
+    #[error("{array} has not exactly one element; read it with `to_vec`")]
+    NotOneElement {
+        /// Element type and dimensions.
+        array: String,
+    },
+
     // ---- Reports on compiled programs ----
     /// Bytes that are no optimized HLO.
     #[error(
@@ -326,6 +365,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// One array whose spec does not fit it.
+    pub(crate) fn misfit(what: String, faults: Vec<shardax_sharding::SpecFault>) -> Self {
+        let fault = |fault| LayoutFault {
+            what: what.clone(),
+            source: None,
+            fault,
+        };
+        Self::Layout {
+            faults: faults.into_iter().map(fault).collect(),
+        }
+    }
+
     /// An [`Error::Io`].
     pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io {

@@ -2,12 +2,18 @@
 
 #![deny(unsafe_code)]
 
+mod array;
 pub mod cache;
 mod error;
+mod jit;
 pub mod lower;
 #[allow(unsafe_code)]
 pub mod pjrt;
 pub mod plugin;
 pub mod report;
+mod runtime;
 
 pub use error::{ArgumentFault, Error, ErrorCode, LayoutFault, PjrtError, Result};
+pub use array::{Array, Sharding};
+pub use jit::{Jit, Program, jit};
+pub use runtime::Runtime;

@@ -10,8 +10,8 @@ mod index;
 mod network;
 mod reduce;
 mod shape;
+mod special;
 
-use std::marker::PhantomData;
 use std::panic::Location;
 
 use shardax_sharding::{Dim, Role};
@@ -30,6 +30,7 @@ pub use arithmetic::Operand;
 pub use create::concatenate;
 pub use einsum::einsum;
 pub use reduce::Axes;
+pub(crate) use shape::axis_at;
 
 /// A value of the program being traced.
 ///
@@ -39,19 +40,13 @@ pub use reduce::Axes;
 pub struct Tensor {
     pub(crate) frame: FrameId,
     pub(crate) value: ValueId,
-    /// A handle means nothing on another thread.
-    not_send: PhantomData<*const ()>,
 }
 
 impl Leaf for Tensor {}
 
 impl Tensor {
     pub(crate) fn new(frame: FrameId, value: ValueId) -> Self {
-        Tensor {
-            frame,
-            value,
-            not_send: PhantomData,
-        }
+        Tensor { frame, value }
     }
 
     /// Element type and shape.

@@ -1,5 +1,6 @@
 //! The crate against a reference interpreter and finite differences.
 
+mod derivatives;
 mod interpreter;
 mod support;
 mod values;

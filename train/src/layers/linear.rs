@@ -83,4 +83,8 @@ impl<L: Leaf> Tree<L> for Linear<L> {
         path.annotated("weight", self.names, |path| f(path, &self.weight));
         path.annotated("bias", &self.names[1..], |path| self.bias.visit_leaves(path, f));
     }
+
+    fn same_structure<M: Leaf>(&self, other: &Linear<M>) -> bool {
+        self.names == other.names && self.bias.is_some() == other.bias.is_some()
+    }
 }

@@ -1,0 +1,129 @@
+//! Threefry-2x32 with 20 rounds: two words of key and two of count give two words of noise.
+//!
+//! The count of an element is its position in the array, written as iotas: whichever way the array
+//! is split, each device computes the bits of its own shard from the same positions.
+//!
+//! The rounds are written out. As a loop XLA would store both words to memory between iterations; as
+//! straight code it fuses them with whatever uses the bits.
+
+use crate::dtype::DType;
+use crate::lax;
+use crate::literal::Number;
+use crate::op::Binary;
+use crate::tensor::Tensor;
+use crate::types::TensorType;
+
+/// Rotations of four successive rounds; the two rows alternate.
+const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+
+/// The constant of Skein's key schedule (Ferguson and others, 2010), halved to 32 bits.
+const PARITY: u32 = 0x1bd1_1bda;
+
+/// A 64-bit count for every element, in words of 32 bits.
+pub(super) struct Counts {
+    /// The upper words; `None` where all are 0.
+    pub(super) high: Option<Tensor>,
+    /// The lower words.
+    pub(super) low: Tensor,
+}
+
+impl Counts {
+    /// The row-major position of every element.
+    #[track_caller]
+    pub(super) fn positions(shape: &[usize]) -> Self {
+        let elements = shape.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
+        if elements <= 1 << 32 {
+            let low = row_major(DType::U32, shape);
+            return Counts { high: None, low };
+        }
+        let positions = row_major(DType::U64, shape);
+        Counts {
+            high: Some((positions >> 32).cast(DType::U32)),
+            low: positions.cast(DType::U32),
+        }
+    }
+}
+
+#[track_caller]
+fn row_major(dtype: DType, shape: &[usize]) -> Tensor {
+    let ty = TensorType::new(dtype, shape);
+    let mut positions = lax::zeros(&ty);
+    let mut stride = 1i64;
+    let mut is_zero = true;
+    for (dimension, &size) in shape.iter().enumerate().rev() {
+        // A dimension of size 0 leaves no element to count.
+        if size > 1 && !shape.contains(&0) {
+            let along = lax::iota(ty.clone(), dimension);
+            let steps = if stride == 1 { along } else { along * Number::Int(stride) };
+            positions = if is_zero { steps } else { lax::add(steps, positions) };
+            is_zero = false;
+            stride = stride.saturating_mul(size as i64);
+        }
+    }
+    positions
+}
+
+/// The two words of noise for each count; `key` is two scalars.
+#[track_caller]
+pub(super) fn threefry2x32(key: [Tensor; 2], counts: Counts) -> [Tensor; 2] {
+    let shape = counts.low.shape();
+    let parity = lax::binary(Binary::Xor, key[0], key[1]) ^ PARITY;
+    let schedule = [key[0], key[1], parity];
+    let first = lax::broadcast(key[0], &shape, &[]);
+    let mut x = counts.high.map_or(first, |high| lax::add(high, first));
+    let mut y = lax::add(counts.low, lax::broadcast(key[1], &shape, &[]));
+    for injection in 1..=5 {
+        for distance in ROTATIONS[(injection + 1) % 2] {
+            x = lax::add(x, y);
+            y = lax::binary(Binary::Xor, rotate_left(y, distance), x);
+        }
+        let second = schedule[(injection + 1) % 3] + injection as u32;
+        x = lax::add(x, lax::broadcast(schedule[injection % 3], &shape, &[]));
+        y = lax::add(y, lax::broadcast(second, &shape, &[]));
+    }
+    [x, y]
+}
+
+/// The bits of each `u32`, moved up by `distance` (1 to 31), those at the top to the bottom.
+#[track_caller]
+fn rotate_left(x: Tensor, distance: u32) -> Tensor {
+    lax::binary(Binary::Or, x << distance, x >> (32 - distance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace;
+
+    fn equations(shape: &'static [usize]) -> (usize, String) {
+        let program = trace(
+            |key: Tensor| {
+                let key = [key.index(0, 0), key.index(0, 1)];
+                threefry2x32(key, Counts::positions(shape))[0]
+            },
+            TensorType::new(DType::U32, [2]),
+        );
+        let graph = program.map(|traced| traced.graph).expect("it traces");
+        (graph.equations().len(), graph.to_string())
+    }
+
+    #[test]
+    fn a_draw_is_a_short_program() {
+        let (count, text) = equations(&[8, 64]);
+        assert!(count < 170, "{count} equations\n{text}");
+    }
+
+    #[test]
+    fn positions_past_32_bits_take_two_words() {
+        assert!(!equations(&[1 << 16, 1 << 16]).1.contains("u64"));
+        assert!(equations(&[(1 << 16) + 1, 1 << 16]).1.contains("shift_right"));
+        assert!(equations(&[(1 << 16) + 1, 1 << 16]).1.contains("u64"));
+    }
+
+    #[test]
+    fn nothing_and_single_elements_have_counts() {
+        for shape in [&[][..], &[1, 1], &[0], &[3, 0, usize::MAX]] {
+            assert!(equations(shape).0 > 100);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Trains a GPT. The model is single-device code; that it runs on eight devices, and how, is a matter
+//! of the layout alone. Try:
+//!
+//! ```text
+//! cargo run --release --example train_gpt
+//! cargo run --release --example train_gpt -- --layout fsdp --dtype bf16
+//! cargo run --release --example train_gpt -- --mesh data=4,model=2 --data some/folder
+//! cargo run --release --example train_gpt -- --reference tiny --layout ddp
+//! ```
+//!
+//! Reading order: `model.rs` (the model), `training.rs` (the step), here (the run), `sample.rs`.
+
+mod model;
+mod options;
+mod reference;
+mod sample;
+mod training;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+use shardax::prelude::*;
+use shardax::train::{Log, Meter, Progress, Text, run_ahead};
+
+use model::Gpt;
+use options::Options;
+use training::TrainState;
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let (config, batch) = options.config();
+    let (recipe, steps, seed) = (options.recipe(), options.steps(), options.seed);
+    let window = config.context + 1;
+
+    // 1. A layout says what the names in the model's annotations mean on a mesh of devices.
+    let layout = options.layout()?;
+    println!("{layout}");
+
+    // 2. Tokens for every step: windows of a text, or those of the reference run.
+    let text = match options.reference {
+        None => Some(Text::read(options.data(), window)?),
+        Some(_) => None,
+    };
+    let reference_tokens = match &text {
+        Some(_) => Vec::new(),
+        None => {
+            let tokens = jit(move || reference::tokens(config, batch, steps)).layout(&layout);
+            tokens.call(())?.to_vec::<i32>()?
+        }
+    };
+    let tokens = |step: usize| match &text {
+        Some(text) => Array::from_slice(&text.batch(seed, step, batch, window), [batch, window]),
+        None => {
+            let size = batch * window;
+            Array::from_slice(&reference_tokens[step * size..][..size], [batch, window])
+        }
+    };
+
+    // 3. Initialisation is a program like any other: each device computes its own shards.
+    let init = jit(move || {
+        let random = |name: &str, shape: &[usize]| {
+            let key = name.bytes().fold(Key::new(seed), |key, byte| key.fold_in(byte));
+            key.normal(shape, DType::F32) * 0.02
+        };
+        recipe.init(match options.reference {
+            Some(_) => Gpt::init(config, reference::weight),
+            None => Gpt::init(config, random),
+        })
+    });
+    let state = init.layout(&layout).call(())?;
+    let parameter = &state.model.blocks.0.wqkv;
+    if let Some(sharding) = parameter.sharding() {
+        let drawn = picture(sharding.spec(), sharding.mesh(), parameter.shape())?;
+        println!("blocks.wqkv {drawn}");
+    }
+
+    // 4. The training step is compiled once, and says what its devices tell each other.
+    let step = move |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
+    let step = jit(step).layout(&layout).donate(&[0]);
+    let types = (state.types(), TensorType::new(DType::I32, [batch, window]));
+    println!("{}", step.compile(types)?.collectives()?);
+
+    // 5. Steps are launched without waiting, each on the state that the one before gives up.
+    let mut progress = Progress::new(steps);
+    let mut log = options.log.as_ref().map(Log::create).transpose()?;
+    let mut meter = Meter::start(batch * config.context);
+    let mut losses = Vec::new();
+    let launch = |i, state| Ok(step.call((state, tokens(i)?))?);
+    let finish = |loss: Array| {
+        let record = meter.finished(loss.item()?);
+        losses.push(record.loss);
+        progress.show(&record);
+        log.as_mut().map_or(Ok(()), |log| Ok(log.write(&record)?))
+    };
+    let state = run_ahead::<_, _, Box<dyn Error>>(steps, state, launch, finish)?;
+    progress.finish();
+
+    // 6. The model writes.
+    if let Some(text) = &text {
+        let last = &losses[losses.len().saturating_sub(20)..];
+        let mean = last.iter().sum::<f32>() / last.len().max(1) as f32;
+        let unigram = text.unigram_entropy();
+        println!("loss {mean:.3} in the last steps; knowing only how frequent bytes are: {unigram:.3}");
+
+        let prompt = text.validation_batch(seed, 0, batch, config.context);
+        let write = move |model: Gpt, prompt: Tensor| {
+            let model = recipe.precision.cast(model);
+            sample::sample(model, prompt, Key::new(seed), 200)
+        };
+        let prompt_array = Array::from_slice(&prompt, [batch, config.context])?;
+        let written = jit(write).layout(&layout).call((state.model, prompt_array))?.to_vec::<i32>()?;
+        for row in 0..2.min(batch) {
+            let bytes = |tokens: Vec<i32>| -> Vec<u8> { tokens.iter().map(|&t| t as u8).collect() };
+            let given = bytes(prompt[row * config.context..][..config.context].to_vec());
+            let new = bytes(written.iter().skip(row).step_by(batch).copied().collect());
+            println!("\n--- given {:?}, the model goes on:", String::from_utf8_lossy(&given));
+            println!("{}", String::from_utf8_lossy(&new));
+        }
+    }
+    Ok(())
+}

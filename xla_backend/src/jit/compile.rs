@@ -1,0 +1,306 @@
+//! From a function to a loaded program: trace, place, lower, and compile or load.
+
+use std::sync::Arc;
+
+use shardax_core::{
+    Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId, trace_like,
+};
+use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
+
+use super::Options;
+use super::arguments::Signature;
+use super::program::{Inner, Input, Output, Program, Specialized, described};
+use crate::array::Sharding;
+use crate::cache::CacheKey;
+use crate::error::{Error, LayoutFault, Result};
+use crate::lower::{self, Argument, Module};
+use crate::pjrt::{CompileOptions, LoadedExecutable};
+use crate::runtime::Runtime;
+
+/// Traces `f` on arguments like `args`, and compiles what it wrote.
+#[track_caller]
+pub(super) fn compile<S, F: Function<S>, M: Leaf>(
+    f: &F,
+    args: &On<F::Args, M>,
+    signature: impl Fn(&M) -> Signature,
+    options: &Options,
+    runtime: &Runtime,
+) -> Result<Specialized<F::Args, F::Output>> {
+    options.layout.validate()?;
+    let traced = trace_like(f, args, |leaf| (*signature(leaf).ty).clone())?;
+    let mut signatures = Vec::new();
+    args.visit_leaves(&mut Path::root(), &mut |_, leaf| signatures.push(signature(leaf)));
+
+    let mut placement = Placement {
+        layout: &options.layout,
+        faults: Vec::new(),
+    };
+    let inputs = placement.inputs(&traced, &signatures);
+    let mut outputs = placement.outputs(&traced);
+    if !placement.faults.is_empty() {
+        return Err(Error::Layout {
+            faults: placement.faults,
+        });
+    }
+    let donated = donated_leaves(&traced.arguments, &options.donate);
+    let aliases = aliases(&inputs, &mut outputs, &donated, options)?;
+
+    let arguments: Vec<Argument> = inputs
+        .iter()
+        .zip(aliases)
+        .map(|(input, aliases)| Argument {
+            spec: Some(input.sharding.spec().clone()),
+            aliases,
+        })
+        .collect();
+    let results: Vec<Option<PartitionSpec>> =
+        outputs.iter().map(|output| Some(output.sharding.spec().clone())).collect();
+    let module = lower::lower(&lower::Program {
+        name: &options.name,
+        graph: &traced.graph,
+        layout: &options.layout,
+        arguments: &arguments,
+        results: &results,
+    })?;
+    let (executable, from_cache) = load_or_compile(&module, &options.layout, runtime)?;
+    check_donation(&executable, &inputs, &donated, options)?;
+    let Traced {
+        graph,
+        arguments,
+        output,
+    } = traced;
+    Ok(Specialized {
+        program: Program {
+            inner: Arc::new(Inner {
+                name: options.name.clone(),
+                graph,
+                layout: options.layout.clone(),
+                module,
+                executable,
+                from_cache,
+                inputs,
+                outputs,
+            }),
+        },
+        arguments,
+        output,
+    })
+}
+
+/// Decides where arguments and results lie.
+struct Placement<'a> {
+    layout: &'a Layout,
+    faults: Vec<LayoutFault>,
+}
+
+impl Placement<'_> {
+    /// An annotated argument lies where the layout says. One without annotation lies as the program
+    /// first states of it, else where the array given is, else whole on every device.
+    fn inputs<A: Tree<Tensor>, R>(
+        &mut self,
+        traced: &Traced<A, R>,
+        signatures: &[Signature],
+    ) -> Vec<Input> {
+        let mut inputs = Vec::new();
+        let graph = &traced.graph;
+        traced.arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
+            let position = inputs.len();
+            let signature = &signatures[position];
+            let stated = || stated_of_input(graph, graph.inputs()[position]);
+            let dims = path.dims().map(|dims| (dims, Role::Parameter)).or_else(stated);
+            let what = described("argument", &path.to_string(), &signature.ty);
+            let (spec, notes) = match &dims {
+                Some((dims, role)) => self.resolve(what, dims, *role, &signature.ty.shape),
+                None => {
+                    let rank = signature.ty.rank();
+                    let own = signature.sharding.as_ref().filter(|s| s.mesh() == self.layout.mesh());
+                    let own = own.map(|sharding| sharding.spec().clone());
+                    (own.unwrap_or_else(|| PartitionSpec::replicated(rank)), Vec::new())
+                }
+            };
+            let sharding = Sharding::new(self.layout.mesh().clone(), spec);
+            // The arrays' own handle, where it says the same: later calls then compare pointers.
+            let shared = signature.sharding.clone().filter(|own| **own == sharding);
+            inputs.push(Input {
+                path: path.to_string(),
+                ty: signature.ty.clone(),
+                sharding: shared.unwrap_or_else(|| Arc::new(sharding)),
+                is_annotated: dims.is_some(),
+                notes,
+            });
+        });
+        inputs
+    }
+
+    /// An annotated result lies where the layout says, another one as the program states of the
+    /// value, else whole on every device.
+    fn outputs<A, R: Tree<Tensor>>(&mut self, traced: &Traced<A, R>) -> Vec<Output> {
+        let mut outputs: Vec<Output> = Vec::new();
+        let graph = &traced.graph;
+        traced.output.visit_leaves(&mut Path::root(), &mut |path, _| {
+            let value = graph.outputs()[outputs.len()];
+            let ty = graph.ty(value);
+            let stated = || stated_of_output(graph, value);
+            let dims = path.dims().map(|dims| (dims, Role::Parameter)).or_else(stated);
+            let what = described("result", &path.to_string(), ty);
+            let spec = match dims {
+                Some((dims, role)) => self.resolve(what, &dims, role, &ty.shape).0,
+                None => PartitionSpec::replicated(ty.rank()),
+            };
+            outputs.push(Output {
+                path: path.to_string(),
+                ty: Arc::new(ty.clone()),
+                sharding: Arc::new(Sharding::new(self.layout.mesh().clone(), spec)),
+            });
+        });
+        outputs
+    }
+
+    fn resolve(
+        &mut self,
+        what: String,
+        dims: &[Dim],
+        role: Role,
+        shape: &[usize],
+    ) -> (PartitionSpec, Vec<Note>) {
+        match self.layout.resolve(role, dims, shape) {
+            Ok(resolved) => (resolved.spec, resolved.notes),
+            Err(faults) => {
+                self.faults.extend(faults.into_iter().map(|fault| LayoutFault {
+                    what: what.clone(),
+                    source: None,
+                    fault,
+                }));
+                (PartitionSpec::replicated(shape.len()), Vec::new())
+            }
+        }
+    }
+}
+
+/// The annotation that the program puts on an argument itself.
+fn stated_of_input(graph: &Graph, input: ValueId) -> Option<(Vec<Dim>, Role)> {
+    graph.equations().iter().find_map(|equation| match &equation.op {
+        Op::Shard(constraint) if equation.operands[0] == input => {
+            Some((constraint.dims.to_vec(), constraint.role))
+        }
+        _ => None,
+    })
+}
+
+/// The annotation on the value that a result is.
+fn stated_of_output(graph: &Graph, output: ValueId) -> Option<(Vec<Dim>, Role)> {
+    graph.equations().iter().rev().find_map(|equation| match &equation.op {
+        Op::Shard(constraint) if equation.results[0] == output => {
+            Some((constraint.dims.to_vec(), constraint.role))
+        }
+        _ => None,
+    })
+}
+
+/// Which leaves belong to the arguments that are donated.
+fn donated_leaves<A: Tree<Tensor>>(arguments: &A, donate: &[usize]) -> Vec<bool> {
+    let mut donated = Vec::new();
+    arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
+        // A function of one argument has no tuple around it.
+        let argument = path.first_index().unwrap_or(0);
+        donated.push(donate.contains(&argument));
+    });
+    donated
+}
+
+/// The result that takes over each donated argument's memory: the first that is not taken, of the
+/// same type and sharding.
+fn aliases(
+    inputs: &[Input],
+    outputs: &mut [Output],
+    donated: &[bool],
+    options: &Options,
+) -> Result<Vec<Option<usize>>> {
+    let mut taken = vec![false; outputs.len()];
+    let mut faults = Vec::new();
+    let mut aliases = Vec::with_capacity(inputs.len());
+    for (input, &is_donated) in inputs.iter().zip(donated) {
+        let fits = |o: &usize| {
+            !taken[*o]
+                && outputs[*o].ty == input.ty
+                && outputs[*o].sharding == input.sharding
+        };
+        let found = if is_donated { (0..outputs.len()).find(fits) } else { None };
+        match found {
+            Some(output) => {
+                taken[output] = true;
+                // Equal, and shared, so that the next call compares pointers.
+                outputs[output].ty = input.ty.clone();
+                outputs[output].sharding = input.sharding.clone();
+            }
+            None if is_donated => faults.push(format!(
+                "{} is donated, and no result of the same type and sharding is there to take its \
+                 memory: return its new value, or do not donate it",
+                input.described()
+            )),
+            None => {}
+        }
+        aliases.push(found);
+    }
+    match faults.is_empty() {
+        true => Ok(aliases),
+        false => Err(Error::Call {
+            program: options.name.clone(),
+            faults,
+        }),
+    }
+}
+
+/// The compiler's word that donated memory is really given over.
+fn check_donation(
+    executable: &LoadedExecutable,
+    inputs: &[Input],
+    donated: &[bool],
+    options: &Options,
+) -> Result<()> {
+    let ignored = |i: &usize| donated[*i] && !executable.is_donated(*i);
+    let faults: Vec<String> = (0..inputs.len())
+        .filter(ignored)
+        .map(|i| format!("{} is donated, and the compiler did not take it", inputs[i].described()))
+        .collect();
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Call {
+            program: options.name.clone(),
+            faults,
+        }),
+    }
+}
+
+fn load_or_compile(
+    module: &Module,
+    layout: &Layout,
+    runtime: &Runtime,
+) -> Result<(LoadedExecutable, bool)> {
+    let devices = layout.mesh().device_count();
+    let client = runtime.client();
+    let ids = client.devices()[..devices].iter().map(|device| device.id()).collect();
+    let options = CompileOptions {
+        use_shardy_partitioner: layout.chosen_partitioner() == Partitioner::Shardy,
+        device_assignment: Some(ids),
+        ..CompileOptions::partitioned(devices)
+    };
+    let key = CacheKey::new(&[
+        module.identity().as_bytes(),
+        &options.encode(),
+        runtime.plugin_hash(),
+        // A program is loaded with the devices of its client.
+        &client.device_count().to_le_bytes(),
+    ]);
+    if let Some(bytes) = runtime.cache().get(&key) {
+        // What the plugin cannot load is compiled again.
+        if let Ok(executable) = client.deserialize_and_load(&bytes) {
+            return Ok((executable, true));
+        }
+    }
+    let executable = client.compile(module.text().as_bytes(), &options)?;
+    if let Ok(bytes) = executable.serialize() {
+        runtime.cache().put(&key, &bytes);
+    }
+    Ok((executable, false))
+}

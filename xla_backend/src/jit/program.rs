@@ -1,0 +1,186 @@
+//! A compiled program, and what can be asked of it.
+
+use std::sync::Arc;
+
+use shardax_core::{Graph, TensorType};
+use shardax_sharding::{Layout, Note};
+
+use crate::array::Sharding;
+use crate::error::{ArgumentFault, Error, Result};
+use crate::lower::Module;
+use crate::pjrt::LoadedExecutable;
+use crate::report::{CollectiveReport, HloModule, MemoryReport, SourceLine};
+
+/// A program with the structure of its arguments and results.
+pub(super) struct Specialized<A, R> {
+    pub program: Program,
+    /// The structure of the arguments.
+    pub arguments: A,
+    /// The structure of the results.
+    pub output: R,
+}
+
+/// A compiled program.
+#[derive(Clone)]
+pub struct Program {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub name: String,
+    pub graph: Graph,
+    pub layout: Layout,
+    pub module: Module,
+    pub executable: LoadedExecutable,
+    pub from_cache: bool,
+    pub inputs: Vec<Input>,
+    pub outputs: Vec<Output>,
+}
+
+/// An argument of a program.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its path in the arguments.
+    pub path: String,
+    /// Element type and shape.
+    pub ty: Arc<TensorType>,
+    /// How it lies on the devices.
+    pub sharding: Arc<Sharding>,
+    /// Whether an annotation says so.
+    pub is_annotated: bool,
+    /// Choices that the layout made for it.
+    pub notes: Vec<Note>,
+}
+
+impl Input {
+    pub(super) fn described(&self) -> String {
+        described("argument", &self.path, &self.ty)
+    }
+}
+
+/// `argument `state.params.wte` f32[256,64]`
+pub(super) fn described(kind: &str, path: &str, ty: &TensorType) -> String {
+    match path {
+        "" => format!("the {kind} {ty}"),
+        path => format!("{kind} `{path}` {ty}"),
+    }
+}
+
+/// A result of a program.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Its path in the result.
+    pub path: String,
+    /// Element type and shape.
+    pub ty: Arc<TensorType>,
+    /// How it lies on the devices.
+    pub sharding: Arc<Sharding>,
+}
+
+impl Program {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The traced program.
+    pub fn graph(&self) -> &Graph {
+        &self.inner.graph
+    }
+
+    /// The layout that it was compiled for.
+    pub fn layout(&self) -> &Layout {
+        &self.inner.layout
+    }
+
+    /// The arguments, in the order of the leaves.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inner.inputs
+    }
+
+    /// The results, in the order of the leaves.
+    pub fn outputs(&self) -> &[Output] {
+        &self.inner.outputs
+    }
+
+    /// Whether it was loaded from the cache on disk rather than compiled.
+    pub fn is_from_cache(&self) -> bool {
+        self.inner.from_cache
+    }
+
+    /// The StableHLO text that was compiled.
+    pub fn stablehlo(&self) -> String {
+        self.inner.module.text()
+    }
+
+    /// The program as the compiler left it: partitioned, fused and scheduled.
+    ///
+    /// # Errors
+    ///
+    /// When the plugin does not keep it, or keeps it in a form that is not known here.
+    pub fn optimized(&self) -> Result<HloModule> {
+        HloModule::decode(&self.inner.executable.optimized_program()?.code)
+    }
+
+    /// Every collective of the compiled program: kind, bytes, mesh axis, how often, and the user's
+    /// line.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Program::optimized`].
+    pub fn collectives(&self) -> Result<CollectiveReport> {
+        let mut report = CollectiveReport::new(&self.optimized()?, self.inner.layout.mesh())?;
+        for collective in &mut report.collectives {
+            // A program from the cache may have been compiled when the line stood elsewhere.
+            if let Some(source) = self.inner.module.source_of(&collective.op_name) {
+                collective.source = Some(SourceLine {
+                    file: source.file().to_owned(),
+                    line: source.line(),
+                });
+            }
+        }
+        Ok(report)
+    }
+
+    /// The memory that the program needs on one device.
+    ///
+    /// # Errors
+    ///
+    /// When the plugin does not know.
+    pub fn memory(&self) -> Result<MemoryReport> {
+        Ok(self.inner.executable.memory_stats()?.into())
+    }
+
+    /// The loaded executable.
+    pub fn executable(&self) -> &LoadedExecutable {
+        &self.inner.executable
+    }
+
+    /// A launch's faults by the paths of the arguments, each once for all devices.
+    pub(super) fn name_arguments(&self, error: Error) -> Error {
+        let Error::Arguments { faults, .. } = error else {
+            return error;
+        };
+        let mut named: Vec<String> = Vec::new();
+        for fault in &faults {
+            let text = match fault {
+                ArgumentFault::Deleted { argument, .. } => self.about(*argument, "was donated to an earlier call and holds no data any more: use the result that took its memory"),
+                ArgumentFault::DonatedInUse { argument, .. } => self.about(*argument, "is donated, and the same array is also another argument or used by another thread: pass a copy, or do not donate it"),
+                ArgumentFault::Client { argument, .. } => self.about(*argument, "belongs to another client than the program: make it by programs of the same runtime, or move it through the host with `to_vec` and `Array::from_slice`"),
+                other => other.to_string(),
+            };
+            if !named.contains(&text) {
+                named.push(text);
+            }
+        }
+        Error::Call {
+            program: self.inner.name.clone(),
+            faults: named,
+        }
+    }
+
+    fn about(&self, argument: usize, problem: &str) -> String {
+        let input = self.inner.inputs.get(argument).map(Input::described);
+        format!("{} {problem}", input.unwrap_or_else(|| format!("argument {argument}")))
+    }
+}
