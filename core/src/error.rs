@@ -49,12 +49,16 @@ pub enum ErrorKind {
         problem: String,
     },
     /// A tensor was used after the function that was traced with it had returned.
-    #[error("`{op}`: operand {operand} belongs to a trace that has ended, or to another thread's")]
+    #[error("`{op}`: a tensor is used whose trace has ended, or is another thread's")]
     Escaped {
         /// The operation, as the user called it.
         op: &'static str,
-        /// Position of the operand, from 0.
-        operand: usize,
+    },
+    /// A tensor was made where nothing is traced.
+    #[error("`{op}`: there is no program to add to outside of a traced function")]
+    Outside {
+        /// The operation, as the user called it.
+        op: &'static str,
     },
     /// A derivative was asked for that does not exist.
     #[error("`{op}`: {problem}")]
@@ -64,6 +68,21 @@ pub enum ErrorKind {
         /// Why there is none.
         problem: String,
     },
+}
+
+impl ErrorKind {
+    /// The same mistake, made by a method that is written with the operation.
+    pub(crate) fn of_method(mut self, method: &'static str) -> Self {
+        match &mut self {
+            ErrorKind::Shape { op, .. }
+            | ErrorKind::DType { op, .. }
+            | ErrorKind::Argument { op, .. }
+            | ErrorKind::Escaped { op }
+            | ErrorKind::Outside { op }
+            | ErrorKind::Derivative { op, .. } => *op = method,
+        }
+        self
+    }
 }
 
 struct Help<'a>(&'a Option<String>);

@@ -121,7 +121,7 @@ fn word(data: Operand, source: Source) -> Tensor {
             format!("the data is {ty}, not an integer scalar")
         }
     };
-    fail_at(ErrorKind::Argument { op: "fold_in", problem }, None, source)
+    refuse("fold_in", problem, source)
 }
 
 /// Draws.
@@ -150,8 +150,11 @@ impl Key {
         dtype: DType,
         shape: impl AsRef<[usize]>,
     ) -> Tensor {
-        let finite = low.is_finite() && high.is_finite();
-        check("uniform_in", finite && low < high, &format!("{low}..{high}"), Location::caller());
+        let is_range = low < high && low.is_finite() && high.is_finite();
+        if !is_range {
+            let problem = format!("the range {low}..{high} is empty or infinite");
+            refuse("uniform_in", problem, Location::caller())
+        }
         let fraction = self.fraction("uniform_in", dtype, shape.as_ref());
         stretch(fraction, Tensor::scalar(low, dtype), Tensor::scalar(high, dtype))
     }
@@ -184,7 +187,10 @@ impl Key {
         shape: impl AsRef<[usize]>,
     ) -> Tensor {
         let source = Location::caller();
-        check("truncated_normal", low < high, &format!("{low}..{high}"), source);
+        let is_range = low < high;
+        if !is_range {
+            refuse("truncated_normal", format!("the range {low}..{high} is empty"), source)
+        }
         let drawn = drawn_in("truncated_normal", dtype, source);
         let fraction = self.fraction("truncated_normal", drawn, shape.as_ref());
         let below = (Tensor::scalar(low, drawn) / SQRT_2).erf();
@@ -209,7 +215,9 @@ impl Key {
                     Number::Int(p) => (0..=1).contains(&p),
                     Number::Bool(_) => true,
                 };
-                check("bernoulli", in_range, &format!("the probability {number}"), source);
+                if !in_range {
+                    refuse("bernoulli", format!("the probability {number} is not in 0..=1"), source)
+                }
                 Tensor::scalar(number, DType::F32)
             }
             Operand::Tensor(p) => p.cast(drawn_in("bernoulli", p.dtype(), source)),
@@ -246,7 +254,10 @@ impl Key {
     /// `i32` integers in `low..high`.
     #[track_caller]
     pub fn randint(self, low: i32, high: i32, shape: impl AsRef<[usize]>) -> Tensor {
-        check("randint", low < high, &format!("{low}..{high}"), Location::caller());
+        if low >= high {
+            let problem = format!("the range {low}..{high} is empty");
+            refuse("randint", problem, Location::caller())
+        }
         let shape = shape.as_ref();
         let keys = self.split(2);
         // 64 random bits modulo the range, from two words: almost without bias.
@@ -304,12 +315,6 @@ fn not_a_float(op: &'static str, dtype: DType, source: Source) -> ! {
     fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
 }
 
-fn check(op: &'static str, holds: bool, what: &str, source: Source) {
-    if !holds {
-        let problem = match op {
-            "bernoulli" => format!("{what} is not in 0..=1"),
-            _ => format!("the range {what} is empty or not finite"),
-        };
-        fail_at(ErrorKind::Argument { op, problem }, None, source)
-    }
+fn refuse(op: &'static str, problem: String, source: Source) -> ! {
+    fail_at(ErrorKind::Argument { op, problem }, None, source)
 }

@@ -41,6 +41,8 @@ thread_local! {
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
     /// The source that equations get while a transform rewrites one: that of the original.
     static ORIGIN: RefCell<Option<(Source, Scope)>> = const { RefCell::new(None) };
+    /// The method of `Tensor` whose operations are being written.
+    static METHOD: Cell<Option<&'static str>> = const { Cell::new(None) };
     static SCOPE: RefCell<Scope> = const { RefCell::new(None) };
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
@@ -122,7 +124,10 @@ pub(crate) fn fail(kind: ErrorKind, help: Option<String>) -> ! {
 pub(crate) fn fail_at(kind: ErrorKind, help: Option<String>, source: Source) -> ! {
     let (source_line, _) = origin(source);
     let error = Error {
-        kind,
+        kind: match METHOD.get() {
+            Some(method) => kind.of_method(method),
+            None => kind,
+        },
         source_line,
         help,
     };
@@ -143,15 +148,40 @@ fn origin(source: Source) -> (Source, Scope) {
 
 /// Runs `f` with all its equations attributed to the line and scope of `equation`.
 pub(crate) fn with_origin<R>(equation: &Equation, f: impl FnOnce() -> R) -> R {
+    let _restore = replace_origin((equation.source, equation.scope.clone()));
+    f()
+}
+
+/// Runs `f` with its equations and mistakes attributed to the line `source`, unless a line that is
+/// nearer to the user is known.
+pub(crate) fn at<R>(source: Source, f: impl FnOnce() -> R) -> R {
+    let _restore = replace_origin(origin(source));
+    f()
+}
+
+/// Runs the body of a method of `Tensor`: its equations carry the user's line, and its mistakes
+/// also the method's name, whatever it is written with.
+pub(crate) fn method<R>(name: &'static str, source: Source, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<&'static str>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            METHOD.set(self.0);
+        }
+    }
+    let outer = METHOD.get();
+    let _restore = Restore(outer);
+    METHOD.set(outer.or(Some(name)));
+    at(source, f)
+}
+
+fn replace_origin(origin: (Source, Scope)) -> impl Drop {
     struct Restore(Option<(Source, Scope)>);
     impl Drop for Restore {
         fn drop(&mut self) {
             ORIGIN.set(self.0.take());
         }
     }
-    let origin = Some((equation.source, equation.scope.clone()));
-    let _restore = Restore(ORIGIN.replace(origin));
-    f()
+    Restore(ORIGIN.replace(Some(origin)))
 }
 
 /// Names the equations that `f` writes: scopes nest, and travel into the compiled program.
@@ -185,13 +215,11 @@ pub(crate) fn input(ty: TensorType) -> Tensor {
     top(|frame| Tensor::new(frame.id, frame.graph.new_input(ty)))
 }
 
+#[track_caller]
 fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
-    FRAMES.with_borrow_mut(|frames| match frames.last_mut() {
-        Some(frame) => f(frame),
-        None => panic!(
-            "a tensor was made outside of any trace: call this inside a function that is given to \
-             `jit` or `trace`"
-        ),
+    let done = FRAMES.with_borrow_mut(|frames| frames.last_mut().map(f));
+    done.unwrap_or_else(|| {
+        fail(ErrorKind::Outside { op: "tensor" }, Some(OUTSIDE.to_owned()))
     })
 }
 
@@ -201,13 +229,7 @@ pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Ten
         let operands = resolve(frames, &op, operands)?;
         match frames.last_mut() {
             Some(frame) => frame.append(op, operands, source),
-            None => Err((
-                ErrorKind::Escaped {
-                    op: op.name(),
-                    operand: 0,
-                },
-                Some(OUTSIDE.to_owned()),
-            )),
+            None => Err((ErrorKind::Outside { op: op.name() }, Some(OUTSIDE.to_owned()))),
         }
     });
     outcome.unwrap_or_else(|(kind, help)| fail_at(kind, help, source))
@@ -218,7 +240,8 @@ pub(crate) fn emit1(op: Op, operands: &[Tensor], source: Source) -> Tensor {
     emit(op, operands, source)[0]
 }
 
-const OUTSIDE: &str = "tensors live while `jit` or `trace` runs the function that made them; return \
+const OUTSIDE: &str = "tensors are made inside a function that is given to `jit` or `trace`";
+const ESCAPED: &str = "tensors live while `jit` or `trace` runs the function that made them; return \
                        a value from that function to keep it";
 
 type Outcome<T> = std::result::Result<T, (ErrorKind, Option<String>)>;
@@ -226,13 +249,9 @@ type Outcome<T> = std::result::Result<T, (ErrorKind, Option<String>)>;
 /// Values of the innermost frame for tensors of it or of outer frames.
 fn resolve(frames: &mut [Frame], op: &Op, operands: &[Tensor]) -> Outcome<Values> {
     let mut values = Values::new();
-    for (position, &operand) in operands.iter().enumerate() {
+    for &operand in operands {
         let value = local(frames, operand).ok_or_else(|| {
-            let kind = ErrorKind::Escaped {
-                op: op.name(),
-                operand: position,
-            };
-            (kind, Some(OUTSIDE.to_owned()))
+            (ErrorKind::Escaped { op: op.name() }, Some(ESCAPED.to_owned()))
         })?;
         values.push(value);
     }
@@ -245,15 +264,15 @@ fn local(frames: &mut [Frame], tensor: Tensor) -> Option<ValueId> {
     if tensor.frame == top.id {
         return Some(tensor.value);
     }
-    if let Some(&value) = top.captured.get(&tensor) {
-        return Some(value);
-    }
     let above = local(outer, tensor)?;
     let surrounding = outer.last()?;
-    let ty = surrounding.graph.ty(above).clone();
-    let value = top.graph.new_input(ty);
-    top.captures.push(Tensor::new(surrounding.id, above));
-    top.captured.insert(tensor, value);
+    let capture = Tensor::new(surrounding.id, above);
+    if let Some(&value) = top.captured.get(&capture) {
+        return Some(value);
+    }
+    let value = top.graph.new_input(surrounding.graph.ty(above).clone());
+    top.captures.push(capture);
+    top.captured.insert(capture, value);
     Some(value)
 }
 
@@ -264,11 +283,7 @@ pub(crate) fn localize(tensor: Tensor, source: Source) -> Tensor {
         Some(Tensor::new(frames.last()?.id, value))
     });
     found.unwrap_or_else(|| {
-        let kind = ErrorKind::Escaped {
-            op: "return",
-            operand: 0,
-        };
-        fail_at(kind, Some(OUTSIDE.to_owned()), source)
+        fail_at(ErrorKind::Escaped { op: "return" }, Some(ESCAPED.to_owned()), source)
     })
 }
 
@@ -350,22 +365,36 @@ pub(crate) fn type_of(tensor: Tensor, source: Source) -> TensorType {
         Some(frame.graph.ty(tensor.value).clone())
     });
     found.unwrap_or_else(|| {
-        let kind = ErrorKind::Escaped {
-            op: "type",
-            operand: 0,
-        };
-        fail_at(kind, Some(OUTSIDE.to_owned()), source)
+        fail_at(ErrorKind::Escaped { op: "type" }, Some(ESCAPED.to_owned()), source)
     })
 }
 
-/// The number of equations in the innermost frame.
-pub(crate) fn position() -> usize {
-    top(|frame| frame.graph.equations.len())
+/// A place in the program being written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    frame: FrameId,
+    /// Equations before it.
+    equations: usize,
+    /// Values before it.
+    pub values: usize,
 }
 
-/// Equation `position` of the innermost frame.
-pub(crate) fn equation(position: usize) -> Equation {
-    top(|frame| frame.graph.equations[position].clone())
+/// The end of what is written in the innermost frame.
+pub(crate) fn position() -> Position {
+    top(|frame| Position {
+        frame: frame.id,
+        equations: frame.graph.equations.len(),
+        values: frame.graph.value_count(),
+    })
+}
+
+/// Reads the equations written since `position`; `None` if the innermost frame is not the
+/// position's.
+pub(crate) fn since<R>(position: Position, read: impl FnOnce(&[Equation]) -> R) -> Option<R> {
+    FRAMES.with_borrow(|frames| {
+        let frame = frames.last().filter(|frame| frame.id == position.frame)?;
+        Some(read(&frame.graph.equations[position.equations..]))
+    })
 }
 
 /// The innermost frame's handle for one of its values.

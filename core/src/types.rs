@@ -38,14 +38,18 @@ impl TensorType {
         self.shape.len()
     }
 
-    /// The number of elements.
+    /// The number of elements; of more than `usize` holds, the largest `usize`.
     pub fn element_count(&self) -> usize {
-        self.shape.iter().product()
+        let sizes = self.shape.iter();
+        if sizes.clone().any(|&size| size == 0) {
+            return 0;
+        }
+        sizes.fold(1, |count, &size| count.saturating_mul(size))
     }
 
     /// Bytes in host memory.
     pub fn host_bytes(&self) -> usize {
-        self.element_count() * self.dtype.host_bytes()
+        self.element_count().saturating_mul(self.dtype.host_bytes())
     }
 }
 

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use shardax::prelude::*;
+use shardax::picture;
 use shardax::train::{Log, Meter, Progress, Text, run_ahead};
 
 use model::Gpt;
@@ -69,8 +70,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // 3. Initialisation is a program like any other: each device computes its own shards.
     let init = jit(move || {
         let random = |name: &str, shape: &[usize]| {
-            let key = name.bytes().fold(Key::new(seed), |key, byte| key.fold_in(byte));
-            key.normal(shape, DType::F32) * 0.02
+            let key = name.bytes().fold(Key::from_seed(seed), |key, byte| key.fold_in(byte));
+            key.normal(DType::F32, shape) * 0.02
         };
         recipe.init(match options.reference {
             Some(_) => Gpt::init(config, reference::weight),
@@ -78,17 +79,19 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         })
     });
     let state = init.layout(&layout).call(())?;
-    let parameter = &state.model.blocks.0.wqkv;
-    if let Some(sharding) = parameter.sharding() {
-        let drawn = picture(sharding.spec(), sharding.mesh(), parameter.shape())?;
-        println!("blocks.wqkv {drawn}");
+    let parameter = &state.model.wte;
+    if let Some(sharding) = parameter.sharding()
+        && let Ok(drawn) = picture(sharding.spec(), sharding.mesh(), parameter.shape())
+    {
+        println!("wte {drawn}");
     }
 
     // 4. The training step is compiled once, and says what its devices tell each other.
     let step = move |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
     let step = jit(step).layout(&layout).donate(&[0]);
-    let types = (state.types(), TensorType::new(DType::I32, [batch, window]));
-    println!("{}", step.compile(types)?.collectives()?);
+    let types = state.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone());
+    let program = step.compile((types, TensorType::new(DType::I32, [batch, window])))?;
+    println!("{}", program.collectives()?);
 
     // 5. Steps are launched without waiting, each on the state that the one before gives up.
     let mut progress = Progress::new(steps);
@@ -115,7 +118,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let prompt = text.validation_batch(seed, 0, batch, config.context);
         let write = move |model: Gpt, prompt: Tensor| {
             let model = recipe.precision.cast(model);
-            sample::sample(model, prompt, Key::new(seed), 200)
+            sample::sample(model, prompt, Key::from_seed(seed), 200)
         };
         let prompt_array = Array::from_slice(&prompt, [batch, config.context])?;
         let written = jit(write).layout(&layout).call((state.model, prompt_array))?.to_vec::<i32>()?;

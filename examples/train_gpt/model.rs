@@ -7,20 +7,20 @@ use shardax::prelude::*;
 use shardax::train::{LayerNorm, causal_attention, cross_entropy};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
-    pub layers: usize,
-    pub width: usize,
-    pub heads: usize,
-    pub vocab: usize,
-    pub context: usize,
+pub(crate) struct Config {
+    pub(crate) layers: usize,
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    pub(crate) vocab: usize,
+    pub(crate) context: usize,
 }
 
 /// The leaves are tensors while the model is traced (`Gpt`), arrays on devices while it runs
 /// (`Gpt<Array>`).
 #[derive(Clone, Debug, Module)]
-pub struct Gpt<L = Tensor> {
+pub(crate) struct Gpt<L = Tensor> {
     #[shard(vocab, embed)]
-    pub wte: L,
+    pub(crate) wte: L,
     #[shard(_, embed)]
     pub wpe: L,
     pub blocks: Stack<Block<L>>,
@@ -28,25 +28,25 @@ pub struct Gpt<L = Tensor> {
 }
 
 #[derive(Clone, Debug, Module)]
-pub struct Block<L = Tensor> {
-    pub ln1: LayerNorm<L>,
+pub(crate) struct Block<L = Tensor> {
+    ln1: LayerNorm<L>,
     #[shard(embed, _, heads, head_dim)]
-    pub wqkv: L,
+    wqkv: L,
     #[shard(_, heads, head_dim)]
-    pub bqkv: L,
+    bqkv: L,
     #[shard(heads, head_dim, embed)]
-    pub wo: L,
+    wo: L,
     #[shard(embed)]
-    pub bo: L,
-    pub ln2: LayerNorm<L>,
+    bo: L,
+    ln2: LayerNorm<L>,
     #[shard(embed, mlp)]
-    pub w1: L,
+    w1: L,
     #[shard(mlp)]
-    pub b1: L,
+    b1: L,
     #[shard(mlp, embed)]
-    pub w2: L,
+    w2: L,
     #[shard(embed)]
-    pub b2: L,
+    b2: L,
 }
 
 #[shard]
@@ -78,7 +78,7 @@ impl Block {
 impl Gpt {
     /// What the model makes of each position of `tokens`, `[batch, seq]`.
     #[shard(batch, seq, embed)]
-    pub fn hidden(&self, #[shard(batch, seq)] tokens: Tensor) -> Tensor {
+    pub(crate) fn hidden(&self, #[shard(batch, seq)] tokens: Tensor) -> Tensor {
         let positions = self.wpe.slice(0, ..tokens.size(1));
         let h = self.wte.take(tokens, 0) + positions;
         let blocks = self.blocks.clone();
@@ -87,12 +87,12 @@ impl Gpt {
     }
 
     /// A logit for each token of the vocabulary: the embedding is used a second time.
-    pub fn logits(&self, hidden: Tensor) -> Tensor {
+    pub(crate) fn logits(&self, hidden: Tensor) -> Tensor {
         hidden.dot_as(self.wte.transpose([1, 0]), DType::F32)
     }
 
     /// The mean loss of predicting each of `tokens`, `[batch, seq + 1]`, from those before it.
-    pub fn loss(&self, #[shard(batch, _)] tokens: Tensor) -> Tensor {
+    pub(crate) fn loss(&self, #[shard(batch, _)] tokens: Tensor) -> Tensor {
         let seq = tokens.size(1) - 1;
         let (inputs, targets) = (tokens.slice(1, ..seq), tokens.slice(1, 1..));
         #[shard(batch, seq, vocab)]
@@ -101,7 +101,7 @@ impl Gpt {
     }
 
     /// Initial parameters: weights as `weight(name, shape)` makes them, gains 1, the rest 0.
-    pub fn init(config: Config, weight: impl Fn(&'static str, &[usize]) -> Tensor) -> Self {
+    pub(crate) fn init(config: Config, weight: impl Fn(&'static str, &[usize]) -> Tensor) -> Self {
         let Config { layers: l, width: d, heads: h, vocab, context } = config;
         let k = d / h;
         let zeros = |shape: &[usize]| Tensor::zeros(DType::F32, shape);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use shardax::prelude::*;
 use shardax::train::Precision;
+use shardax::{Partitioner, Preset};
 
 use crate::model::Config;
 use crate::reference;
@@ -13,41 +14,41 @@ use crate::training::Recipe;
 
 /// Trains a small GPT on text, on any number of devices, under any layout.
 #[derive(Debug, Parser)]
-pub struct Options {
+pub(crate) struct Options {
     /// A file or a folder of text [default: this repository's own text and source]
     #[arg(long)]
-    pub data: Option<PathBuf>,
+    pub(crate) data: Option<PathBuf>,
     /// Training steps [default: 300, and 20 for a reference run]
     #[arg(long)]
-    pub steps: Option<usize>,
+    pub(crate) steps: Option<usize>,
     /// Devices [default: as many as the mesh has, else 8]
     #[arg(long)]
-    pub devices: Option<usize>,
+    pub(crate) devices: Option<usize>,
     /// Names and sizes of the device grid's axes, such as data=2,model=4
     #[arg(long)]
-    pub mesh: Option<Mesh>,
+    pub(crate) mesh: Option<Mesh>,
     /// How the run is spread over the mesh: ddp, fsdp, megatron or megatron-fsdp
     #[arg(long, default_value = "megatron")]
-    pub layout: Preset,
+    pub(crate) layout: Preset,
     /// Which partitioner of XLA spreads it: shardy or gspmd
     #[arg(long, default_value = "shardy")]
-    pub partitioner: Partitioner,
+    pub(crate) partitioner: Partitioner,
     /// The element type that the model computes in; parameters are always kept in f32
     #[arg(long, default_value = "f32")]
-    pub dtype: Dtype,
+    pub(crate) dtype: Dtype,
     /// Determines initial weights, which text is seen when, and the text that is sampled
     #[arg(long, default_value_t = 0)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Writes a JSON line for each step: step, loss, step_ms, tokens_per_s
     #[arg(long)]
-    pub log: Option<PathBuf>,
+    pub(crate) log: Option<PathBuf>,
     /// Trains the reference run of this size, which other frameworks can repeat, instead of text
     #[arg(long, conflicts_with = "data")]
-    pub reference: Option<reference::Size>,
+    pub(crate) reference: Option<reference::Size>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Dtype {
+pub(crate) enum Dtype {
     F32,
     Bf16,
 }
@@ -55,7 +56,7 @@ pub enum Dtype {
 impl Options {
     /// The mesh with the preset's rules. Without `--mesh` up to four devices share each layer under
     /// tensor parallelism, and the others have batches of their own.
-    pub fn layout(&self) -> Result<Layout, Box<dyn Error>> {
+    pub(crate) fn layout(&self) -> Result<Layout, Box<dyn Error>> {
         let devices = self.devices.unwrap_or(8);
         let model = [4, 2].into_iter().find(|n| devices % n == 0).unwrap_or(1);
         let mesh = match (&self.mesh, self.layout) {
@@ -72,12 +73,12 @@ impl Options {
     }
 
     /// The model's sizes, and the number of sequences in a batch.
-    pub fn config(&self) -> (Config, usize) {
+    pub(crate) fn config(&self) -> (Config, usize) {
         let default = Config { layers: 4, width: 128, heads: 8, vocab: 256, context: 64 };
         self.reference.map_or((default, 16), reference::Size::config)
     }
 
-    pub fn recipe(&self) -> Recipe {
+    pub(crate) fn recipe(&self) -> Recipe {
         let lr = if self.reference.is_some() { 1e-3 } else { 3e-3 };
         let precision = match self.dtype {
             Dtype::F32 => Precision::F32,
@@ -86,12 +87,12 @@ impl Options {
         Recipe::new(lr, precision)
     }
 
-    pub fn steps(&self) -> usize {
+    pub(crate) fn steps(&self) -> usize {
         let default = if self.reference.is_some() { 20 } else { 300 };
         self.steps.unwrap_or(default)
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.data.clone().unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
     }
 }

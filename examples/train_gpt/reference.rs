@@ -7,14 +7,14 @@ use crate::model::Config;
 
 /// The sizes of the run, and the number of sequences in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Size {
+pub(crate) enum Size {
     Tiny,
     Small,
     Gpt2,
 }
 
 impl Size {
-    pub fn config(self) -> (Config, usize) {
+    pub(crate) fn config(self) -> (Config, usize) {
         let (layers, width, heads, vocab, context, batch) = match self {
             Size::Tiny => (2, 64, 4, 256, 64, 8),
             Size::Small => (4, 256, 8, 256, 128, 16),
@@ -25,14 +25,14 @@ impl Size {
 }
 
 /// The initial value of a weight, between -0.04 and 0.04. Each device computes its own part of it.
-pub fn weight(name: &'static str, shape: &[usize]) -> Tensor {
+pub(crate) fn weight(name: &'static str, shape: &[usize]) -> Tensor {
     let random = mix32(row_major(shape) * 0x9e37_79b9_u32 + fnv1a(name));
     let uniform = (random >> 8).cast(DType::F32) * (-24f32).exp2();
     (uniform - 0.5) * 0.08
 }
 
 /// The tokens of all steps, `[steps, batch, context + 1]`.
-pub fn tokens(config: Config, batch: usize, steps: usize) -> Tensor {
+pub(crate) fn tokens(config: Config, batch: usize, steps: usize) -> Tensor {
     let vocab = config.vocab as u32;
     let random = mix32(row_major(&[steps, batch, 1]) + 0x00c0_ffee_u32);
     let stride = (random >> 8) % 7 + 1;

@@ -8,22 +8,22 @@ use crate::model::Gpt;
 /// Everything that a step changes. The optimizer's moments have the structure and the annotations of
 /// the model, so a layout splits them as it splits the parameters.
 #[derive(Clone, Debug, Module)]
-pub struct TrainState<L = Tensor> {
-    pub model: Gpt<L>,
-    pub moments: Moments<Gpt<L>>,
-    pub step: L,
+pub(crate) struct TrainState<L = Tensor> {
+    pub(crate) model: Gpt<L>,
+    moments: Moments<Gpt<L>>,
+    step: L,
 }
 
 /// What a step does with gradients, and in which element type the model computes.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipe {
+pub(crate) struct Recipe {
     pub adam: AdamW,
-    pub precision: Precision,
+    pub(crate) precision: Precision,
 }
 
 impl Recipe {
     /// AdamW that decays the weights, whose names begin with `w`, and not gains, offsets and biases.
-    pub fn new(lr: f64, precision: Precision) -> Self {
+    pub(crate) fn new(lr: f64, precision: Precision) -> Self {
         let is_weight = |path: &Path, _| {
             let path = path.to_string();
             path.rsplit('.').next().is_some_and(|name| name.starts_with('w'))
@@ -32,12 +32,12 @@ impl Recipe {
         Recipe { adam, precision }
     }
 
-    pub fn init(&self, model: Gpt) -> TrainState {
+    pub(crate) fn init(&self, model: Gpt) -> TrainState {
         let moments = self.adam.init(&model);
         TrainState { model, moments, step: Tensor::scalar(0, DType::I32) }
     }
 
-    pub fn step(&self, state: TrainState, tokens: Tensor) -> (TrainState, Tensor) {
+    pub(crate) fn step(&self, state: TrainState, tokens: Tensor) -> (TrainState, Tensor) {
         let TrainState { model, moments, step } = state;
         let loss = |model: Gpt| self.precision.cast(model).loss(tokens);
         let (loss, gradients) = value_and_grad(loss)(model.clone());

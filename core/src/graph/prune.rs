@@ -148,34 +148,38 @@ fn prune_remat(equation: &mut Equation, remat: Remat, used: &[bool]) {
     });
 }
 
-/// A carry is kept when its final value is read, or when a kept output depends on it in some
-/// iteration; the second is a fixed point, since carries feed one another.
-fn prune_scan(equation: &mut Equation, scan: Scan, used: &[bool]) {
+/// Which outputs of a loop are needed when `used` ones are. A carry is when its final value is
+/// read, or when a needed output depends on it in some iteration.
+fn live_outputs(scan: &Scan, used: &[bool]) -> Vec<bool> {
     let body = &scan.body;
-    let mut live = used.to_vec();
-    loop {
-        let outputs: Vec<ValueId> = select(&body.outputs, &live);
-        let needed = body.needed(&[], &outputs);
-        let mut read = vec![false; body.types.len()];
-        for output in &outputs {
-            read[output.index()] = true;
-        }
-        for (e, _) in body.equations.iter().zip(&needed).filter(|(_, n)| **n) {
-            for operand in &e.operands {
-                read[operand.index()] = true;
-            }
-        }
-        let mut grown = false;
-        for carry in 0..scan.carries {
-            if !live[carry] && read[body.inputs[carry].index()] {
-                live[carry] = true;
-                grown = true;
-            }
-        }
-        if !grown {
-            break;
+    let mut definition: Vec<Option<&Equation>> = vec![None; body.types.len()];
+    for equation in &body.equations {
+        for result in &equation.results {
+            definition[result.index()] = Some(equation);
         }
     }
+    let mut carry_of: Vec<Option<usize>> = vec![None; body.types.len()];
+    for (carry, input) in body.inputs[..scan.carries].iter().enumerate() {
+        carry_of[input.index()] = Some(carry);
+    }
+    let mut live = used.to_vec();
+    let mut seen = vec![false; body.types.len()];
+    let mut pending: Vec<ValueId> = select(&body.outputs, &live);
+    while let Some(value) = pending.pop() {
+        if std::mem::replace(&mut seen[value.index()], true) {
+            continue;
+        }
+        if let Some(carry) = carry_of[value.index()] {
+            live[carry] = true;
+            pending.push(body.outputs[carry]);
+        }
+        pending.extend(definition[value.index()].iter().flat_map(|e| &e.operands));
+    }
+    live
+}
+
+fn prune_scan(equation: &mut Equation, scan: Scan, used: &[bool]) {
+    let live = live_outputs(&scan, used);
     let mut body = Arc::unwrap_or_clone(scan.body);
     body.outputs = select(&body.outputs, &live);
     body.prune();

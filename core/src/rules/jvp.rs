@@ -114,7 +114,10 @@ fn tangents(
 
 fn no_derivative(equation: &Equation, problem: &str) -> ! {
     let kind = ErrorKind::Derivative {
-        op: equation.op.name(),
+        op: match equation.op {
+            Op::BitcastConvert(_) => "bitcast",
+            _ => equation.op.name(),
+        },
         problem: problem.to_owned(),
     };
     let help = "put `.stop_gradient()` on the operand if it is meant to be a constant";

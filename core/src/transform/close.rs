@@ -1,10 +1,9 @@
 //! Closing over a function: its graph, with what it captured as the last operands.
 
-use std::panic::Location;
-
+use crate::error::Source;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{input, localize, region};
+use crate::trace::{input, localize, region, type_of};
 use crate::tree::{Path, Tree};
 
 /// A traced function and the operands that make it compute what the closure would have.
@@ -18,15 +17,14 @@ pub(crate) struct Closed<R> {
 }
 
 /// Traces `f` on inputs like `args`.
-#[track_caller]
 pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
     args: &A,
     f: impl FnOnce(A) -> R,
+    source: Source,
 ) -> Closed<R> {
-    let source = Location::caller();
     let mut operands = leaves(args);
     let traced = region(|| {
-        let args = args.replace_leaves(&mut |_, t: &Tensor| input(t.ty()));
+        let args = args.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, source)));
         f(args).replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
     });
     let mut graph = traced.graph;

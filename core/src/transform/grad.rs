@@ -8,8 +8,9 @@ use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::Number;
 use crate::tensor::{Tensor, parameter};
-use crate::trace::fail_at;
+use crate::trace::{at, fail_at, type_of};
 use crate::tree::{Path, Tree};
+use crate::types::TensorType;
 use shardax_sharding::Role;
 
 /// What a differentiated function may return: the loss, or the loss and more.
@@ -69,14 +70,13 @@ fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
     source: Source,
 ) -> (O, P) {
     check_differentiable(&parameters, "grad", source);
-    let traced = close(&parameters, |parameters: P| {
-        let in_use = |path: &mut Path, t: &Tensor| match path.dims() {
-            // Stacked parameters are gathered one layer at a time, by the loop over them.
-            Some(dims) if !path.is_stacked() => parameter(*t, &dims, Role::ParameterAtUse, source),
-            _ => *t,
-        };
-        f(parameters.replace_leaves(&mut { in_use }))
-    });
+    let in_use = |path: &mut Path, t: &Tensor| match path.dims() {
+        // Stacked parameters are gathered one layer at a time, by the loop over them.
+        Some(dims) if !path.is_stacked() => parameter(*t, &dims, Role::ParameterAtUse, source),
+        _ => *t,
+    };
+    let used = |parameters: P| f(parameters.replace_leaves(&mut { in_use }));
+    let traced = close(&parameters, used, source);
     let loss = traced.result.loss();
     let ty = traced.graph.ty(loss.value);
     if ty.rank() != 0 || !ty.dtype.is_float() {
@@ -84,12 +84,23 @@ fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
         let help = "reduce it, for example with `.mean(..)`";
         fail_at(ErrorKind::Derivative { op: "grad", problem }, Some(help.into()), source)
     }
+    at(source, || differentiated(&traced, &parameters, source))
+}
+
+/// The traced loss and its gradient, emitted.
+fn differentiated<P: Tree<Tensor>, O: Objective>(
+    traced: &Closed<O>,
+    parameters: &P,
+    source: Source,
+) -> (O, P) {
+    let loss = traced.result.loss();
+    let ty = traced.graph.ty(loss.value);
     let position = traced.graph.outputs().iter().position(|&o| o == loss.value);
-    let pullback = Pullback::new(&traced, leaves(&parameters).len(), source);
+    let pullback = Pullback::new(traced, leaves(parameters).len(), source);
     let objective = rebuild(&traced.result, &pullback.results);
     let one = |o: usize| (Some(o) == position).then(|| lax::full(Number::Float(1.0), ty));
     let cotangents: Vec<Option<Tensor>> = (0..pullback.results.len()).map(one).collect();
-    let gradients = pullback.apply(&cotangents);
+    let gradients = pullback.apply(&cotangents, source);
     let mut next = gradients.into_iter();
     let gradients = parameters.replace_leaves(&mut |path, parameter_leaf| {
         let gradient = next.next().flatten().unwrap_or_else(|| lax::zeros(&parameter_leaf.ty()));
@@ -132,13 +143,16 @@ impl Pullback {
     }
 
     /// The cotangents of the arguments, for cotangents of the results.
-    fn apply(self, cotangents: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
-        self.linear
-            .transpose(self.tangents.into_iter().zip(cotangents.iter().copied()))
+    fn apply(self, cotangents: &[Option<Tensor>], source: Source) -> Vec<Option<Tensor>> {
+        let outputs = self.tangents.into_iter().zip(cotangents.iter().copied());
+        self.linear.transpose(outputs, source)
     }
 }
 
 /// The result of `f` and a function from cotangents of the result to cotangents of the argument.
+///
+/// The function is called where `vjp` was: inside a scan, say, it is an error. A cotangent has the
+/// type of its result; that of a result which is not real does not matter.
 ///
 /// ```
 /// use shardax_core::{Tensor, TensorType, DType, trace, vjp};
@@ -160,15 +174,17 @@ pub fn vjp<A: Tree<Tensor>, R: Tree<Tensor>>(
 ) -> (R, impl FnOnce(R) -> A) {
     let source = Location::caller();
     check_differentiable(&argument, "vjp", source);
-    let traced = close(&argument, f);
-    let pullback = Pullback::new(&traced, leaves(&argument).len(), source);
+    let traced = close(&argument, f, source);
+    let parameters = leaves(&argument).len();
+    let pullback = at(source, || Pullback::new(&traced, parameters, source));
     let result = rebuild(&traced.result, &pullback.results);
+    let types: Vec<TensorType> = pullback.results.iter().map(|t| t.ty()).collect();
     let apply = move |cotangent: R| {
+        check_alike("vjp", ["cotangent", "result"], &cotangent, &types, source);
         let cotangents: Vec<Option<Tensor>> = leaves(&cotangent).into_iter().map(Some).collect();
-        let mut next = pullback.apply(&cotangents).into_iter();
-        argument.replace_leaves(&mut |_, t: &Tensor| {
-            next.next().flatten().unwrap_or_else(|| lax::zeros(&t.ty()))
-        })
+        let mut next = pullback.apply(&cotangents, source).into_iter();
+        let zeros = |t: &Tensor| at(source, || lax::zeros(&t.ty()));
+        argument.replace_leaves(&mut |_, t| next.next().flatten().unwrap_or_else(|| zeros(t)))
     };
     (result, apply)
 }
@@ -193,30 +209,58 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
 ) -> (R, R) {
     let source = Location::caller();
     check_differentiable(&argument, "jvp", source);
-    let traced = close(&argument, f);
+    let types: Vec<TensorType> =
+        leaves(&argument).into_iter().map(|t| type_of(t, source)).collect();
+    check_alike("jvp", ["tangent", "argument"], &tangent, &types, source);
+    let traced = close(&argument, f, source);
     let tangents = leaves(&tangent);
-    let duals: Vec<Dual> = traced
-        .operands
-        .iter()
-        .enumerate()
-        .map(|(i, &primal)| Dual {
-            primal,
-            tangent: tangents.get(i).copied(),
-        })
-        .collect();
-    let outputs = jvp_graph(&traced.graph, &duals, Mode::Forward);
-    let primals: Vec<Tensor> = outputs.iter().map(|d| d.primal).collect();
-    let tangents: Vec<Tensor> = outputs
-        .iter()
-        .map(|d| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty())))
-        .collect();
-    (rebuild(&traced.result, &primals), rebuild(&traced.result, &tangents))
+    let dual = |(i, &primal): (usize, &Tensor)| Dual {
+        primal,
+        tangent: tangents.get(i).copied(),
+    };
+    let duals: Vec<Dual> = traced.operands.iter().enumerate().map(dual).collect();
+    at(source, || {
+        let outputs = jvp_graph(&traced.graph, &duals, Mode::Forward);
+        let primals: Vec<Tensor> = outputs.iter().map(|d| d.primal).collect();
+        let tangent = |d: &Dual| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty()));
+        let tangents: Vec<Tensor> = outputs.iter().map(tangent).collect();
+        (rebuild(&traced.result, &primals), rebuild(&traced.result, &tangents))
+    })
+}
+
+/// Whether `given`, `[what it is, what it must be like]`, has leaves of `types`.
+fn check_alike<T: Tree<Tensor>>(
+    op: &'static str,
+    [what, like]: [&str; 2],
+    given: &T,
+    types: &[TensorType],
+    source: Source,
+) {
+    let mut problems = Vec::new();
+    let mut count = 0;
+    given.visit_leaves(&mut Path::root(), &mut |path, t| {
+        let found = type_of(*t, source);
+        let wanted = types.get(count).filter(|ty| ty.dtype.is_differentiable());
+        count += 1;
+        if let Some(wanted) = wanted.filter(|wanted| **wanted != found) {
+            let path = path.to_string();
+            let path = if path.is_empty() { what } else { &path };
+            problems.push(format!("`{path}` is {found}, the {like} is {wanted}"));
+        }
+    });
+    if count != types.len() {
+        problems.push(format!("it has {count} leaves, the {like} has {}", types.len()));
+    }
+    if !problems.is_empty() {
+        let problem = format!("the {what} is not like the {like}: {}", problems.join("; "));
+        fail_at(ErrorKind::Shape { op, problem }, None, source)
+    }
 }
 
 fn check_differentiable<P: Tree<Tensor>>(parameters: &P, op: &'static str, source: Source) {
     let mut problems = Vec::new();
     parameters.visit_leaves(&mut Path::root(), &mut |path, t| {
-        let ty = t.ty();
+        let ty = type_of(*t, source);
         if !ty.dtype.is_differentiable() {
             let path = path.to_string();
             let path = if path.is_empty() { "the argument" } else { &path };

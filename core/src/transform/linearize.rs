@@ -8,14 +8,14 @@
 
 use smallvec::SmallVec;
 
-use crate::error::Source;
-use crate::graph::{Graph, ValueId};
+use crate::error::{ErrorKind, Source};
+use crate::graph::{Equation, Graph, ValueId};
 use crate::lax;
 use crate::op::Op;
 use crate::rules;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{emit, emit1, equation, handle, position, with_origin};
+use crate::trace::{Position, at, emit, emit1, fail_at, handle, position, since, with_origin};
 use crate::types::TensorType;
 
 /// Tangents or cotangents; `None` is a zero that is never written down.
@@ -64,7 +64,7 @@ pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual>
 fn evaluate<T: Copy>(
     graph: &Graph,
     inputs: &[T],
-    mut apply: impl FnMut(&crate::graph::Equation, &[T]) -> SmallVec<[T; 1]>,
+    mut apply: impl FnMut(&Equation, &[T]) -> SmallVec<[T; 1]>,
 ) -> Vec<T> {
     let mut values: Vec<Option<T>> = vec![None; graph.value_count()];
     for (&id, &value) in graph.inputs().iter().zip(inputs) {
@@ -87,15 +87,18 @@ fn evaluate<T: Copy>(
 /// A linear program in the innermost frame: everything emitted since a position that depends on
 /// its placeholders.
 pub(crate) struct Linear {
-    start: usize,
+    start: Position,
     placeholders: Vec<Option<Tensor>>,
 }
 
 impl Linear {
     /// Makes a placeholder tangent for each type that is wanted, and begins to record.
-    pub(crate) fn begin(types: impl IntoIterator<Item = Option<TensorType>>, at: Source) -> Self {
+    pub(crate) fn begin(
+        types: impl IntoIterator<Item = Option<TensorType>>,
+        source: Source,
+    ) -> Self {
         let start = position();
-        let placeholder = |ty: TensorType| emit1(Op::Tangent(ty), &[], at);
+        let placeholder = |ty: TensorType| emit1(Op::Tangent(ty), &[], source);
         Linear {
             start,
             placeholders: types.into_iter().map(|ty| ty.map(placeholder)).collect(),
@@ -112,19 +115,39 @@ impl Linear {
     pub(crate) fn transpose(
         self,
         outputs: impl IntoIterator<Item = (Option<Tensor>, Option<Tensor>)>,
+        source: Source,
     ) -> Vec<Option<Tensor>> {
-        let end = position();
-        let equations: Vec<_> = (self.start..end).map(equation).collect();
-        let linear = linear_values(&equations);
-        let mut cotangents = Cotangents::default();
+        let written = since(self.start, |equations| {
+            let linear = linear_values(equations, self.start.values);
+            let is_linear = |e: &&Equation| e.results.first().is_some_and(|r| linear.has(*r));
+            let equations: Vec<Equation> = equations.iter().filter(is_linear).cloned().collect();
+            (equations, linear)
+        });
+        let Some((equations, linear)) = written else {
+            let problem = "the pullback is called inside another function than `vjp` was".to_owned();
+            let help = "call it where `vjp` was called, and let the inner function capture its result";
+            fail_at(ErrorKind::Derivative { op: "vjp", problem }, Some(help.into()), source)
+        };
+        at(source, || self.transposed(&equations, &linear, outputs))
+    }
+
+    fn transposed(
+        &self,
+        equations: &[Equation],
+        linear: &ValueSet,
+        outputs: impl IntoIterator<Item = (Option<Tensor>, Option<Tensor>)>,
+    ) -> Vec<Option<Tensor>> {
+        let mut cotangents = Cotangents {
+            first: self.start.values,
+            slots: Vec::new(),
+        };
         for (tangent, cotangent) in outputs {
             if let (Some(tangent), Some(cotangent)) = (tangent, cotangent) {
                 cotangents.add(tangent.value, cotangent);
             }
         }
         for equation in equations.iter().rev() {
-            let is_linear = equation.results.first().is_some_and(|r| linear.has(*r));
-            if !is_linear || matches!(equation.op, Op::Tangent(_)) {
+            if matches!(equation.op, Op::Tangent(_)) {
                 continue;
             }
             let cts: Tangents = equation.results.iter().map(|r| cotangents.take(*r)).collect();
@@ -153,9 +176,12 @@ impl Linear {
     }
 }
 
-/// Which values depend on a placeholder.
-pub(crate) fn linear_values(equations: &[crate::graph::Equation]) -> ValueSet {
-    let mut linear = ValueSet::default();
+/// Which values depend on a placeholder; no value before `first` does.
+pub(crate) fn linear_values(equations: &[Equation], first: usize) -> ValueSet {
+    let mut linear = ValueSet {
+        first,
+        members: Vec::new(),
+    };
     for equation in equations {
         let seed = matches!(equation.op, Op::Tangent(_));
         if seed || equation.operands.iter().any(|o| linear.has(*o)) {
@@ -168,32 +194,41 @@ pub(crate) fn linear_values(equations: &[crate::graph::Equation]) -> ValueSet {
 }
 
 /// A set of values of one graph.
-#[derive(Default)]
-pub(crate) struct ValueSet(Vec<bool>);
+pub(crate) struct ValueSet {
+    /// No value before it is a member: a small derivative in a large program stays small.
+    first: usize,
+    members: Vec<bool>,
+}
 
 impl ValueSet {
-    pub(crate) fn insert(&mut self, value: ValueId) {
-        if self.0.len() <= value.index() {
-            self.0.resize(value.index() + 1, false);
+    fn insert(&mut self, value: ValueId) {
+        let Some(position) = value.index().checked_sub(self.first) else { return };
+        if self.members.len() <= position {
+            self.members.resize(position + 1, false);
         }
-        self.0[value.index()] = true;
+        self.members[position] = true;
     }
 
     pub(crate) fn has(&self, value: ValueId) -> bool {
-        self.0.get(value.index()).copied().unwrap_or(false)
+        let position = value.index().checked_sub(self.first);
+        position.and_then(|p| self.members.get(p)).copied().unwrap_or(false)
     }
 }
 
-/// Cotangents gathered so far.
-#[derive(Default)]
-struct Cotangents(Vec<Option<Tensor>>);
+/// Cotangents gathered so far, of linear values.
+struct Cotangents {
+    /// No linear value is before it.
+    first: usize,
+    slots: Vec<Option<Tensor>>,
+}
 
 impl Cotangents {
     fn add(&mut self, value: ValueId, ct: Tensor) {
-        if self.0.len() <= value.index() {
-            self.0.resize(value.index() + 1, None);
+        let Some(position) = value.index().checked_sub(self.first) else { return };
+        if self.slots.len() <= position {
+            self.slots.resize(position + 1, None);
         }
-        let slot = &mut self.0[value.index()];
+        let slot = &mut self.slots[position];
         *slot = Some(match *slot {
             Some(sum) => lax::add(sum, ct),
             None => ct,
@@ -201,6 +236,7 @@ impl Cotangents {
     }
 
     fn take(&mut self, value: ValueId) -> Option<Tensor> {
-        self.0.get_mut(value.index()).and_then(Option::take)
+        let position = value.index().checked_sub(self.first)?;
+        self.slots.get_mut(position).and_then(Option::take)
     }
 }

@@ -30,7 +30,7 @@ use crate::tree::Tree;
 pub fn remat<A: Tree<Tensor>, R: Tree<Tensor>>(f: impl Fn(A) -> R) -> impl Fn(A) -> R {
     let source = Location::caller();
     move |args| {
-        let traced = close(&args, &f);
+        let traced = close(&args, &f, source);
         let op = Op::Remat(Remat {
             body: Arc::new(traced.graph),
             recomputes: false,
@@ -109,7 +109,7 @@ pub(crate) fn transpose_remat(
             .filter_map(|(known, tangent)| known.or(*tangent))
             .collect();
         let outputs = inline(&remat.body, &inputs);
-        linear.transpose(outputs.into_iter().map(Some).zip(cts))
+        linear.transpose(outputs.into_iter().map(Some).zip(cts), source)
     });
     let mut graph = backward.graph;
     graph.outputs = backward.result.iter().flatten().map(|ct| ct.value).collect();

@@ -15,7 +15,7 @@ use crate::op::{Binary, Op, Unary};
 
 /// The choice.
 pub(crate) struct Residuals {
-    /// Inputs of the body that the linear half reads: scanned arrays and constants.
+    /// Inputs of the body that the linear half reads: scanned arrays and constants, ascending.
     pub inputs: Vec<ValueId>,
     /// Values to stack.
     pub stacked: Vec<ValueId>,
@@ -35,11 +35,11 @@ pub(crate) fn choose(
             definition[result.index()] = Some(equation);
         }
     }
-    let is_outer = |v: &ValueId| inputs[carries..].contains(v);
-    let mut free = vec![false; graph.value_count()];
+    let mut outer = vec![false; graph.value_count()];
     for input in &inputs[carries..] {
-        free[input.index()] = true;
+        outer[input.index()] = true;
     }
+    let mut free = outer.clone();
     for equation in graph.equations().iter().filter(|e| is_cheap(&e.op)) {
         let all = equation.operands.iter().all(|o| free[o.index()]);
         free[equation.results[0].index()] = all;
@@ -53,7 +53,7 @@ pub(crate) fn choose(
     // Latest first: an operand is looked at after everything that may have asked for it.
     while let Some(value) = wanted.pop_last() {
         let Some(equation) = definition[value.index()] else {
-            let kept = if is_outer(&value) { &mut choice.inputs } else { &mut choice.stacked };
+            let kept = if outer[value.index()] { &mut choice.inputs } else { &mut choice.stacked };
             kept.push(value);
             continue;
         };
@@ -78,7 +78,7 @@ pub(crate) fn choose(
 
 /// Values outside of the linear part that it, or a result, reads.
 fn read_by_linear(graph: &Graph, tangents_out: &[ValueId]) -> BTreeSet<ValueId> {
-    let linear = linear_values(graph.equations());
+    let linear = linear_values(graph.equations(), 0);
     let mut live = BTreeSet::new();
     let mut read = BTreeSet::new();
     for &output in tangents_out {

@@ -17,7 +17,7 @@ use crate::lax;
 use crate::op::{Op, Scan, Unary};
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{Region, emit, fail_at, input, localize, region};
+use crate::trace::{Region, emit, fail_at, input, localize, region, type_of};
 use crate::transform::close::{leaves, rebuild};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
@@ -70,9 +70,9 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     let xs_leaves = leaves(&xs);
     let length = leading_size(&xs, source);
     let traced = region(|| {
-        let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(t.ty()));
+        let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, source)));
         let x = xs.replace_leaves(&mut |_, t: &Tensor| {
-            let ty = t.ty();
+            let ty = type_of(*t, source);
             input(TensorType::new(ty.dtype, &ty.shape[1..]))
         });
         let (carry, y) = f(carry, x);
@@ -105,7 +105,7 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
 fn leading_size<X: Tree<Tensor>>(xs: &X, source: Source) -> usize {
     let mut sizes: Vec<(String, TensorType)> = Vec::new();
     xs.visit_leaves(&mut Path::root(), &mut |path, t| {
-        sizes.push((path.to_string(), t.ty()));
+        sizes.push((path.to_string(), type_of(*t, source)));
     });
     let first = sizes.iter().find_map(|(_, ty)| ty.shape.first().copied());
     let differs = sizes.iter().any(|(_, ty)| ty.shape.first().copied() != first);
@@ -301,7 +301,7 @@ impl Linearized {
         for (i, (&primal, &tangent)) in primals.iter().zip(tangents).enumerate() {
             let group = linear.group(scan, i);
             group.extend(self.tangents_in[i].zip(tangent));
-            if residuals.inputs.contains(&self.inputs[i]) {
+            if residuals.inputs.binary_search(&self.inputs[i]).is_ok() {
                 group.push((self.inputs[i], primal));
             }
         }
@@ -403,7 +403,7 @@ pub(crate) fn transpose_scan(
             .collect();
         let outputs = inline(body, &inputs);
         let cts = carry_cts.iter().copied().map(Some).chain(y_cts.iter().copied());
-        let mut cts = program.transpose(outputs.into_iter().map(Some).zip(cts));
+        let mut cts = program.transpose(outputs.into_iter().map(Some).zip(cts), source);
         for (i, ct) in cts.iter_mut().enumerate().filter(|(i, _)| linear[*i]) {
             let value = ct.unwrap_or_else(|| lax::zeros(&ty(i)));
             let sum = i.checked_sub(x).and_then(|i| sums[i]);

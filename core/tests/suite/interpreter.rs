@@ -134,6 +134,8 @@ fn fit(v: Number, dtype: DType) -> Number {
         DType::U8 => Number::Int(i64::from(int(v) as u8)),
         DType::U16 => Number::Int(i64::from(int(v) as u16)),
         DType::U32 => Number::Int(i64::from(int(v) as u32)),
+        // Kept as the i64 of the same bits.
+        DType::U64 => Number::Int(int(v)),
         other => panic!("the interpreter has no {other}"),
     }
 }
@@ -390,6 +392,8 @@ fn bitcast(v: Number, from: DType, to: DType) -> Number {
     let literal = Literal::scalar(v, from).expect("a value of its own type");
     let bytes = literal.bytes();
     match to {
+        DType::F16 => f16::from_bytes(bytes)[0].to_f64().into(),
+        DType::BF16 => bf16::from_bytes(bytes)[0].to_f64().into(),
         DType::F32 => f32::from_bytes(bytes)[0].into(),
         DType::F64 => f64::from_bytes(bytes)[0].into(),
         DType::I32 => i32::from_bytes(bytes)[0].into(),

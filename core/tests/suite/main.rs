@@ -2,5 +2,7 @@
 
 mod derivatives;
 mod interpreter;
+mod loops;
+mod random;
 mod support;
 mod values;

@@ -9,5 +9,5 @@ const DEVIATION: f64 = 0.02;
 /// Normal numbers of mean 0 and standard deviation 0.02 in f32.
 #[track_caller]
 pub(crate) fn weight(key: Key, shape: &[usize]) -> Tensor {
-    key.normal(shape, DType::F32) * DEVIATION
+    key.normal(DType::F32, shape) * DEVIATION
 }

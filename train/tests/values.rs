@@ -1,0 +1,196 @@
+//! What layers, losses and optimizers compute, against their formulas in f64.
+
+use shardax_core::{DType, Path, Tensor, value_and_grad};
+use shardax_train::{
+    AdamW, LayerNorm, Moments, Precision, causal_attention, clip_by_global_norm, cross_entropy,
+};
+use shardax_xla::{Array, jit};
+
+/// Numbers between -1 and 1 without a pattern.
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let hash = |i: usize| {
+        let x = (i as u32 + 1000 * seed).wrapping_mul(0x9e37_79b9) ^ 0x85eb_ca6b;
+        let x = (x ^ (x >> 15)).wrapping_mul(0x2c1b_3c6d);
+        (x ^ (x >> 12)) as f32 / 2f32.powi(31) - 1.0
+    };
+    (0..count).map(hash).collect()
+}
+
+fn array(values: &[f32], shape: &[usize]) -> Array {
+    Array::from_slice(values, shape).unwrap()
+}
+
+#[track_caller]
+fn assert_close(actual: &Array, expected: &[f64], tolerance: f64) {
+    let actual = actual.to_vec::<f32>().unwrap();
+    assert_eq!(actual.len(), expected.len());
+    for (i, (&a, &e)) in actual.iter().zip(expected).enumerate() {
+        assert!((f64::from(a) - e).abs() <= tolerance, "element {i} is {a}, not {e}");
+    }
+}
+
+#[test]
+fn layer_norm_is_its_formula() {
+    let (rows, n) = (3, 8);
+    let (x, gain, offset) = (numbers(rows * n, 1), numbers(n, 2), numbers(n, 3));
+    let norm = jit(|norm: LayerNorm, x: Tensor| norm.forward(x));
+    let module = LayerNorm { gain: array(&gain, &[n]), offset: array(&offset, &[n]) };
+    let y = norm.call((module, array(&x, &[rows, n]))).unwrap();
+    let mut expected = Vec::new();
+    for row in x.chunks(n) {
+        let row: Vec<f64> = row.iter().map(|&v| v.into()).collect();
+        let mean = row.iter().sum::<f64>() / n as f64;
+        let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+        for (i, v) in row.iter().enumerate() {
+            let normal = (v - mean) / (variance + 1e-5).sqrt();
+            expected.push(normal * f64::from(gain[i]) + f64::from(offset[i]));
+        }
+    }
+    assert_close(&y, &expected, 1e-5);
+}
+
+#[test]
+fn layer_norm_of_bf16_has_statistics_in_f32() {
+    // In bf16 neighbours of 256 are 2 apart: a mean taken there would be far off.
+    let x: Vec<f32> = (0..16).map(|i| 256.0 + 2.0 * i as f32).collect();
+    let normalize = |x: Tensor| LayerNorm::init(&[16]).forward(x);
+    let wide = jit(normalize).call(array(&x, &[1, 16])).unwrap();
+    let narrow = jit(move |x: Tensor| {
+        let y = normalize(x.cast(DType::BF16));
+        assert_eq!(y.dtype(), DType::BF16);
+        y.cast(DType::F32)
+    });
+    let expected: Vec<f64> = wide.to_vec::<f32>().unwrap().iter().map(|&v| v.into()).collect();
+    assert_close(&narrow.call(array(&x, &[1, 16])).unwrap(), &expected, 0.01);
+}
+
+#[test]
+fn cross_entropy_is_its_formula_and_so_is_its_gradient() {
+    let (rows, classes) = (4, 5);
+    let mut logits = numbers(rows * classes, 4);
+    // Large enough that exp overflows unless the largest is subtracted.
+    logits[3] = 200.0;
+    let targets = [0, 4, 2, 2];
+    let loss = jit(|logits: Tensor, targets: Tensor| {
+        value_and_grad(|logits: Tensor| cross_entropy(logits, targets))(logits)
+    });
+    let targets_array = Array::from_slice(&targets, [rows]).unwrap();
+    let (loss, gradient) = loss.call((array(&logits, &[rows, classes]), targets_array)).unwrap();
+    let (mut expected_loss, mut expected_gradient) = (0.0, Vec::new());
+    for (row, &target) in logits.chunks(classes).zip(&targets) {
+        let row: Vec<f64> = row.iter().map(|&v| v.into()).collect();
+        let largest = row.iter().copied().fold(f64::MIN, f64::max);
+        let sum: f64 = row.iter().map(|v| (v - largest).exp()).sum();
+        expected_loss += (sum.ln() + largest - row[target as usize]) / rows as f64;
+        for (class, v) in row.iter().enumerate() {
+            let hit = f64::from(u8::from(class == target as usize));
+            expected_gradient.push(((v - largest).exp() / sum - hit) / rows as f64);
+        }
+    }
+    assert_close(&loss, &[expected_loss], 1e-4);
+    assert_close(&gradient, &expected_gradient, 1e-6);
+}
+
+#[test]
+fn attention_is_its_formula() {
+    let (seq, heads, k) = (5, 2, 4);
+    let shape = [1, seq, heads, k];
+    let [q, key, v] = [5, 6, 7].map(|seed| numbers(seq * heads * k, seed));
+    let [q_array, k_array, v_array] = [&q, &key, &v].map(|values| array(values, &shape));
+    let mixed = jit(causal_attention).call((q_array, k_array, v_array)).unwrap();
+    let at = |x: &[f32], t: usize, h: usize, i: usize| f64::from(x[(t * heads + h) * k + i]);
+    let mut expected = Vec::new();
+    for t in 0..seq {
+        for h in 0..heads {
+            let score = |s: usize| {
+                let dot: f64 = (0..k).map(|i| at(&q, t, h, i) * at(&key, s, h, i)).sum();
+                (dot / (k as f64).sqrt()).exp()
+            };
+            let total: f64 = (0..=t).map(score).sum();
+            for i in 0..k {
+                expected.push((0..=t).map(|s| score(s) / total * at(&v, s, h, i)).sum());
+            }
+        }
+    }
+    assert_close(&mixed, &expected, 1e-5);
+}
+
+#[test]
+fn adamw_is_its_formula_and_decays_what_it_should() {
+    let adam = AdamW { lr: 0.1, weight_decay: 0.5, ..AdamW::default() };
+    let (weight, bias) = (numbers(6, 8), numbers(3, 9));
+    let gradients: Vec<_> = (0..3).map(|i| (numbers(6, 10 + i), numbers(3, 20 + i))).collect();
+    let step = move |p: (Tensor, Tensor), g: (Tensor, Tensor), m: Moments<(Tensor, Tensor)>, t: Tensor| {
+        adam.update(p, g, m, t)
+    };
+    let step = jit(step);
+    let pair = |w: &[f32], b: &[f32]| (array(w, &[2, 3]), array(b, &[3]));
+    let zeros = || pair(&[0.0; 6], &[0.0; 3]);
+    let mut parameters = pair(&weight, &bias);
+    let mut moments = Moments { first: zeros(), second: zeros() };
+    for (t, (w, b)) in gradients.iter().enumerate() {
+        let t = Array::scalar(t as i32);
+        (parameters, moments) = step.call((parameters, pair(w, b), moments, t)).unwrap();
+    }
+    let expected = |start: &[f32], of: fn(&(Vec<f32>, Vec<f32>)) -> &[f32], decay: f64| {
+        let element = |i: usize| {
+            let (mut p, mut m, mut v) = (f64::from(start[i]), 0.0, 0.0);
+            for (t, g) in gradients.iter().enumerate() {
+                let (g, t) = (f64::from(of(g)[i]), t as i32 + 1);
+                m = 0.9 * m + 0.1 * g;
+                v = 0.95 * v + 0.05 * g * g;
+                let (m, v) = (m / (1.0 - 0.9f64.powi(t)), v / (1.0 - 0.95f64.powi(t)));
+                p -= 0.1 * (m / (v.sqrt() + 1e-8) + decay * p);
+            }
+            p
+        };
+        (0..start.len()).map(element).collect::<Vec<f64>>()
+    };
+    assert_close(&parameters.0, &expected(&weight, |g| &g.0, 0.5), 1e-5);
+    assert_close(&parameters.1, &expected(&bias, |g| &g.1, 0.0), 1e-5);
+}
+
+#[test]
+fn gradients_are_clipped_only_above_the_bound() {
+    let clip = jit(|g: (Tensor, Tensor)| clip_by_global_norm(g, 1.0));
+    let (large, norm) = clip.call((array(&[3.0, 0.0], &[2]), array(&[4.0], &[1]))).unwrap();
+    assert_close(&norm, &[5.0], 1e-6);
+    assert_close(&large.0, &[0.6, 0.0], 1e-6);
+    assert_close(&large.1, &[0.8], 1e-6);
+    let (small, norm) = clip.call((array(&[0.3, 0.0], &[2]), array(&[0.4], &[1]))).unwrap();
+    assert_close(&norm, &[0.5], 1e-6);
+    assert_close(&small.0, &[0.3, 0.0], 1e-7);
+}
+
+#[test]
+fn mixed_precision_keeps_gradients_in_f32() {
+    let gradient = jit(|w: Tensor, x: Tensor| {
+        let loss = |w: Tensor| {
+            let w = Precision::BF16.cast(w);
+            assert_eq!(w.dtype(), DType::BF16);
+            (w * x.cast(DType::BF16)).sum(..).cast(DType::F32)
+        };
+        value_and_grad(loss)(w).1
+    });
+    let gradient = gradient.call((array(&[1.0, 2.0], &[2]), array(&[0.5, -2.0], &[2]))).unwrap();
+    assert_eq!(gradient.dtype(), DType::F32);
+    assert_close(&gradient, &[0.5, -2.0], 0.0);
+}
+
+#[test]
+fn the_decay_predicate_sees_the_path() {
+    let adam = AdamW {
+        decays: |path: &Path, _| path.to_string() == "1",
+        lr: 1.0,
+        weight_decay: 0.25,
+        ..AdamW::default()
+    };
+    let step = jit(move |p: (Tensor, Tensor), t: Tensor| {
+        let zero = (p.0.zeros_like(), p.1.zeros_like());
+        adam.update(p, zero, adam.init(&p), t).0
+    });
+    let parameters = (Array::scalar(8f32), Array::scalar(8f32));
+    let (kept, decayed) = step.call((parameters, Array::scalar(0_i32))).unwrap();
+    assert_close(&kept, &[8.0], 0.0);
+    assert_close(&decayed, &[6.0], 1e-6);
+}
