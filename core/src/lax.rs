@@ -63,8 +63,8 @@ pub(crate) fn constant(literal: Literal) -> Tensor {
 pub(crate) fn full(number: Number, ty: &TensorType) -> Tensor {
     let Some(literal) = Literal::scalar(number, ty.dtype) else {
         let problem = format!("the number {number} is not a value of {}", ty.dtype);
-        let help = format!("convert the tensor to a type that holds {number} with `.cast(...)`");
-        fail(ErrorKind::DType { op: "constant", problem }, Some(help))
+        let help = format!("take an element type that holds {number}");
+        fail(ErrorKind::DType { op: "full", problem }, Some(help))
     };
     broadcast(constant(literal), &ty.shape, &[])
 }
@@ -146,6 +146,26 @@ pub(crate) fn reduce(reducer: Reducer, x: Tensor, dims: &[usize]) -> Tensor {
         return x;
     }
     emit1(Op::Reduce(reducer, Dims::from_slice(dims)), &[x], Location::caller())
+}
+
+/// The element type in which values of type `dtype` are summed: a long sum in eight bits of
+/// mantissa stops growing once it is 256 times its next element.
+pub(crate) fn accumulator(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => DType::F32,
+        _ => dtype,
+    }
+}
+
+/// The sum over dimensions, which disappear.
+#[track_caller]
+pub(crate) fn sum(x: Tensor, dims: &[usize]) -> Tensor {
+    if dims.is_empty() {
+        return x;
+    }
+    let dtype = x.dtype();
+    let wide = convert(x, accumulator(dtype));
+    convert(reduce(Reducer::Sum, wide, dims), dtype)
 }
 
 #[track_caller]

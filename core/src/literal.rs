@@ -78,6 +78,17 @@ macro_rules! number {
 number!(bool => Bool, i8 => Int, i16 => Int, i32 => Int, i64 => Int, u8 => Int, u16 => Int,
     u32 => Int, f32 => Float, f64 => Float);
 
+impl Number {
+    /// The value as a float; `true` is 1.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Number::Bool(v) => f64::from(u8::from(v)),
+            Number::Int(v) => v as f64,
+            Number::Float(v) => v,
+        }
+    }
+}
+
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,6 +147,11 @@ impl Literal {
         self.splat
     }
 
+    /// The number that every element of a splat is; `None` of other constants.
+    pub fn number(&self) -> Option<Number> {
+        self.splat.then(|| self.numbers()).and_then(|n| n.first().copied())
+    }
+
     /// The elements (one of them, for a splat) as numbers.
     pub fn numbers(&self) -> Vec<Number> {
         numbers(self.ty.dtype, &self.bytes)
@@ -143,11 +159,7 @@ impl Literal {
 }
 
 fn scalar_bytes(number: Number, dtype: DType) -> Option<Vec<u8>> {
-    let float = match number {
-        Number::Bool(v) => f64::from(u8::from(v)),
-        Number::Int(v) => v as f64,
-        Number::Float(v) => v,
-    };
+    let float = number.as_f64();
     let int = match number {
         Number::Bool(v) => i64::from(v),
         Number::Int(v) => v,
@@ -207,13 +219,19 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
 impl fmt::Debug for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let numbers = self.numbers();
+        let text = |number: &Number| match (number, self.ty.dtype) {
+            (number, DType::F64) => number.to_string(),
+            // As many digits as the narrower type has.
+            (Number::Float(v), _) => format!("{:?}", *v as f32),
+            (number, _) => number.to_string(),
+        };
         match numbers.as_slice() {
-            [number] if self.splat => write!(f, "{number}"),
+            [number] if self.splat => f.write_str(&text(number)),
             few if few.len() <= 8 && !few.is_empty() => {
                 f.write_str("[")?;
                 for (i, number) in few.iter().enumerate() {
                     let comma = if i == 0 { "" } else { ", " };
-                    write!(f, "{comma}{number}")?;
+                    write!(f, "{comma}{}", text(number))?;
                 }
                 f.write_str("]")
             }

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result, Source};
 use crate::graph::{Equation, Graph, Scope, ValueId, Values};
-use crate::literal::Literal;
-use crate::op::Op;
+use crate::literal::{Literal, Number};
+use crate::op::{Binary, Dims, Op, Unary};
 use crate::rules::shape;
 use crate::tensor::Tensor;
 use crate::types::{Shape, TensorType};
@@ -35,6 +35,10 @@ struct Frame {
     /// Constants and their broadcasts, so that a program has each once.
     constants: HashMap<Literal, ValueId>,
     broadcasts: HashMap<(ValueId, Shape), ValueId>,
+    /// Values whose elements are all one number.
+    splats: HashMap<ValueId, Literal>,
+    /// Equations that may cancel with a later one, by their result.
+    inverses: HashMap<ValueId, (Op, ValueId)>,
 }
 
 thread_local! {
@@ -83,6 +87,8 @@ pub(crate) fn region<R>(f: impl FnOnce() -> R) -> Region<R> {
             captured: HashMap::new(),
             constants: HashMap::new(),
             broadcasts: HashMap::new(),
+            splats: HashMap::new(),
+            inverses: HashMap::new(),
         });
     });
     let open = OpenFrame(id);
@@ -294,25 +300,24 @@ impl Frame {
         operands: Values,
         source: Source,
     ) -> Outcome<SmallVec<[Tensor; 1]>> {
-        if let Some(known) = self.known(&op, &operands) {
-            return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));
-        }
         let types = {
             let operand_types: SmallVec<[&TensorType; 4]> =
                 operands.iter().map(|o| self.graph.ty(*o)).collect();
             shape::infer(&op, &operand_types)?
         };
+        let (op, operands) = self.composed(op, operands);
+        if let Some(known) = self.known(&op, &operands) {
+            return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));
+        }
+        if let Some(literal) = self.folded(&op, &operands) {
+            let scalar = self.append(Op::Constant(literal), Values::new(), source)?;
+            let shape = types[0].shape.clone();
+            let op = Op::Broadcast { shape, dims: Dims::new() };
+            return self.append(op, Values::from_elem(scalar[0].value, 1), source);
+        }
         let results: SmallVec<[ValueId; 1]> =
             types.into_iter().map(|ty| self.graph.new_value(ty)).collect();
-        match &op {
-            Op::Constant(literal) => {
-                self.constants.insert(literal.clone(), results[0]);
-            }
-            Op::Broadcast { shape, dims } if dims.is_empty() => {
-                self.broadcasts.insert((operands[0], shape.clone()), results[0]);
-            }
-            _ => {}
-        }
+        self.remember(&op, &operands, &results);
         let (source, scope) = origin(source);
         let tensors = results.iter().map(|&r| Tensor::new(self.id, r)).collect();
         self.graph.equations.push(Equation {
@@ -325,36 +330,109 @@ impl Frame {
         Ok(tensors)
     }
 
+    fn remember(&mut self, op: &Op, operands: &[ValueId], results: &[ValueId]) {
+        match op {
+            Op::Constant(literal) => {
+                self.constants.insert(literal.clone(), results[0]);
+                if literal.is_splat() {
+                    self.splats.insert(results[0], literal.clone());
+                }
+            }
+            Op::Broadcast { shape, dims } if dims.is_empty() => {
+                self.broadcasts.insert((operands[0], shape.clone()), results[0]);
+                if let Some(literal) = self.splats.get(&operands[0]) {
+                    self.splats.insert(results[0], literal.clone());
+                }
+            }
+            Op::Reshape(_) | Op::Transpose(_) | Op::Unary(Unary::Neg) => {
+                self.inverses.insert(results[0], (op.clone(), operands[0]));
+            }
+            _ => {}
+        }
+    }
+
+    /// One equation for two in a row: a derivative undoes what its function did.
+    fn composed(&self, op: Op, operands: Values) -> (Op, Values) {
+        let Some((first, inner)) = operands.first().and_then(|o| self.inverses.get(o)) else {
+            return (op, operands);
+        };
+        let inner = Values::from_elem(*inner, 1);
+        match (first, &op) {
+            (Op::Reshape(_), Op::Reshape(_)) => (op, inner),
+            (Op::Transpose(first), Op::Transpose(second)) => {
+                (Op::Transpose(second.iter().map(|&d| first[d]).collect()), inner)
+            }
+            _ => (op, operands),
+        }
+    }
+
     /// The value of an equation that need not be written: it would change nothing, or is there.
     fn known(&self, op: &Op, operands: &Values) -> Option<ValueId> {
-        let same = |ty: &TensorType| *ty == *self.graph.ty(operands[0]);
+        let ty = |i: usize| self.graph.ty(operands[i]);
+        let all = |i: usize, number: f64| {
+            let literal = self.splats.get(&operands[i])?;
+            matches!(literal.number(), Some(n) if n.as_f64() == number).then_some(())
+        };
         match op {
             Op::Constant(literal) => self.constants.get(literal).copied(),
             Op::Broadcast { shape, dims } if dims.is_empty() && !shape.is_empty() => {
                 self.broadcasts.get(&(operands[0], shape.clone())).copied()
             }
             Op::Broadcast { shape, .. } | Op::Reshape(shape) => {
-                (*shape == self.graph.ty(operands[0]).shape).then(|| operands[0])
+                (*shape == ty(0).shape).then(|| operands[0])
             }
-            Op::Convert(dtype) => {
-                (*dtype == self.graph.ty(operands[0]).dtype).then(|| operands[0])
-            }
-            Op::Transpose(permutation) => {
-                let identity = permutation.iter().enumerate().all(|(i, &p)| i == p);
-                identity.then(|| operands[0])
-            }
+            Op::Convert(dtype) => (*dtype == ty(0).dtype).then(|| operands[0]),
+            Op::Transpose(permutation) => permutation.is_sorted().then(|| operands[0]),
             Op::Slice {
                 starts,
                 limits,
                 strides,
             } => {
                 let whole = starts.iter().all(|&s| s == 0)
-                    && strides.iter().all(|&s| s == 1)
-                    && same(&TensorType::new(self.graph.ty(operands[0]).dtype, limits));
+                    && *limits == ty(0).shape
+                    && strides.iter().all(|&s| s == 1);
                 whole.then(|| operands[0])
             }
+            Op::Unary(Unary::Neg) => match self.inverses.get(&operands[0]) {
+                Some((Op::Unary(Unary::Neg), inner)) => Some(*inner),
+                _ => None,
+            },
+            Op::Binary(Binary::Mul) => {
+                let [left, right] = [all(0, 1.0), all(1, 1.0)];
+                left.map(|()| operands[1]).or(right.map(|()| operands[0]))
+            }
+            Op::Binary(Binary::Add) => {
+                let [left, right] = [all(0, 0.0), all(1, 0.0)];
+                left.map(|()| operands[1]).or(right.map(|()| operands[0]))
+            }
+            Op::Binary(Binary::Sub) => all(1, 0.0).map(|()| operands[0]),
+            Op::Binary(Binary::Div) => all(1, 1.0).map(|()| operands[0]),
             _ => None,
         }
+    }
+
+    /// The number that every element of the result is, for arithmetic on constant floats. It is
+    /// computed in f64, which rounds like the operation itself in every narrower type.
+    fn folded(&self, op: &Op, operands: &[ValueId]) -> Option<Literal> {
+        let number = |i: usize| {
+            let literal = self.splats.get(&operands[i])?;
+            let is_real = literal.ty().dtype.is_float();
+            literal.number().filter(|_| is_real).map(Number::as_f64)
+        };
+        let value = match op {
+            Op::Unary(Unary::Neg) => -number(0)?,
+            Op::Binary(Binary::Add) => number(0)? + number(1)?,
+            Op::Binary(Binary::Sub) => number(0)? - number(1)?,
+            Op::Binary(Binary::Mul) => number(0)? * number(1)?,
+            Op::Binary(Binary::Div) => number(0)? / number(1)?,
+            Op::Convert(dtype) if dtype.is_float() => number(0)?,
+            _ => return None,
+        };
+        let dtype = match op {
+            Op::Convert(dtype) => *dtype,
+            _ => self.graph.ty(operands[0]).dtype,
+        };
+        Literal::scalar(Number::Float(value), dtype)
     }
 }
 

@@ -88,7 +88,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
     // 4. The training step is compiled once, and says what its devices tell each other.
     let step = move |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
-    let step = jit(step).layout(&layout).donate(&[0]);
+    let step = jit(step).name("train_step").layout(&layout).donate(&[0]);
     let types = state.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone());
     let program = step.compile((types, TensorType::new(DType::I32, [batch, window])))?;
     println!("{}", program.collectives()?);

@@ -17,8 +17,9 @@ const TEMPLATE: &str = "{bar:30} {pos}/{len}  {msg}  {eta} left";
 pub struct Progress {
     bar: ProgressBar,
     steps: usize,
-    /// Loss and milliseconds a step, smoothed: single values jump.
-    smoothed: Option<(f64, f64)>,
+    /// Milliseconds a step, smoothed, for single ones jump; none before the second step, since the
+    /// first one begins with nothing under way.
+    smoothed_ms: Option<f64>,
     last_line: Instant,
 }
 
@@ -32,7 +33,7 @@ impl Progress {
         Progress {
             bar,
             steps,
-            smoothed: None,
+            smoothed_ms: None,
             last_line: Instant::now(),
         }
     }
@@ -58,16 +59,13 @@ impl Progress {
     }
 
     fn message(&mut self, record: &StepRecord) -> String {
-        let (loss, ms) = match self.smoothed {
-            Some((loss, ms)) => (
-                0.9 * loss + 0.1 * f64::from(record.loss),
-                0.9 * ms + 0.1 * record.step_ms,
-            ),
-            None => (f64::from(record.loss), record.step_ms),
+        let ms = match self.smoothed_ms {
+            Some(ms) => 0.9 * ms + 0.1 * record.step_ms,
+            None => record.step_ms,
         };
-        self.smoothed = Some((loss, ms));
+        self.smoothed_ms = (record.step > 0).then_some(ms);
         let tokens_per_s = record.tokens_per_s * record.step_ms / ms.max(1e-6);
-        format!("loss {loss:.3}  {tokens_per_s:.0} tokens/s  {ms:.1} ms/step")
+        format!("loss {:.3}  {tokens_per_s:.0} tokens/s  {ms:.1} ms/step", record.loss)
     }
 }
 
@@ -85,15 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_smoothed() {
-        let mut progress = Progress::new(2);
-        assert_eq!(
-            progress.message(&record(0, 5.0, 10.0)),
-            "loss 5.000  100000 tokens/s  10.0 ms/step"
-        );
-        assert_eq!(
-            progress.message(&record(1, 4.0, 20.0)),
-            "loss 4.900  90909 tokens/s  11.0 ms/step"
-        );
+    fn the_pace_is_smoothed_from_the_second_step_on() {
+        let mut progress = Progress::new(3);
+        let mut message = |step, loss, ms| progress.message(&record(step, loss, ms));
+        assert_eq!(message(0, 5.0, 500.0), "loss 5.000  2000 tokens/s  500.0 ms/step");
+        assert_eq!(message(1, 4.0, 10.0), "loss 4.000  100000 tokens/s  10.0 ms/step");
+        assert_eq!(message(2, 3.0, 20.0), "loss 3.000  90909 tokens/s  11.0 ms/step");
     }
 }

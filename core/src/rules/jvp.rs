@@ -181,6 +181,7 @@ fn binary(op: Binary, [x, y]: [Tensor; 2], t: [Option<Tensor>; 2], z: Tensor) ->
             (Some(tx), Some(ty)) => Some(lax::binary(Binary::Sub, tx, ty)),
             (tx, ty) => tx.or(ty.map(lax::neg)),
         },
+        Binary::Mul if x == y && tx == ty => tx.map(|t| lax::mul(t, lax::add(x, x))),
         Binary::Mul => sum(tx.map(|t| lax::mul(t, y)), ty.map(|t| lax::mul(x, t))),
         Binary::Div => {
             let left = tx.map(|t| lax::binary(Binary::Div, t, y));
@@ -246,7 +247,7 @@ fn extremum(x: Tensor, t: Tensor, y: Tensor, dims: &Dims) -> Tensor {
     let kept: Dims = (0..ty.rank()).filter(|d| !dims.contains(d)).collect();
     let attained = lax::compare(Comparison::Eq, x, lax::broadcast(y, &ty.shape, &kept));
     let mask = lax::convert(attained, ty.dtype);
-    let count = lax::reduce(Reducer::Sum, mask, dims);
-    let total = lax::reduce(Reducer::Sum, lax::mul(t, mask), dims);
+    let count = lax::sum(mask, dims);
+    let total = lax::sum(lax::mul(t, mask), dims);
     lax::binary(Binary::Div, total, count)
 }

@@ -33,6 +33,9 @@ impl Rule<'_> {
             Op::Tangent(ty) => one(ty.clone()),
             Op::Iota { ty, dimension } => {
                 self.dimension(*dimension, ty.rank())?;
+                if ty.dtype == DType::Bool {
+                    return self.dtype_error("counts numbers, not booleans".into(), None);
+                }
                 one(ty.clone())
             }
             Op::Unary(unary) => one(self.unary(*unary)?),

@@ -186,7 +186,7 @@ fn broadcast(ct: Tensor, operand: &TensorType, dims: &Dims) -> Tensor {
         None => true,
     };
     let summed: Dims = (0..shape.len()).filter(|&d| repeated(d)).collect();
-    lax::reshape(lax::reduce(Reducer::Sum, ct, &summed), &operand.shape)
+    lax::reshape(lax::sum(ct, &summed), &operand.shape)
 }
 
 fn slice(ct: Tensor, operand: &TensorType, starts: &Dims, limits: &Dims, strides: &Dims) -> Tensor {
@@ -209,7 +209,7 @@ fn pad(ct: Tensor, operands: &[Operand], low: &Dims, high: &Dims, interior: &Dim
     let inner = lax::slice(ct, low.clone(), limits, strides);
     let all = |x: Tensor| {
         let dims: Dims = (0..x.ty().rank()).collect();
-        lax::reduce(Reducer::Sum, x, &dims)
+        lax::sum(x, &dims)
     };
     smallvec![
         operands[0].linear.then_some(inner),
@@ -242,40 +242,73 @@ fn barrier(operands: &[Operand], cotangents: &[Option<Tensor>]) -> Tangents {
         .collect()
 }
 
+/// One side of a dot.
+struct Side<'a> {
+    ty: TensorType,
+    batch: &'a Dims,
+    contract: &'a Dims,
+    free: Dims,
+    /// Where the result has the free dimensions.
+    free_in_result: Dims,
+}
+
 /// The result's dimensions are batch, free ones of the left, free ones of the right. The
 /// cotangent of one side contracts the other side's free dimensions.
 fn dot(ct: Tensor, operands: &[Operand], dims: &DotDims) -> Tangents {
     let (lhs, rhs) = (operands[0].tensor.ty(), operands[1].tensor.ty());
     let (lhs_free, rhs_free) = (dims.lhs_free(lhs.rank()), dims.rhs_free(rhs.rank()));
-    let batch: Dims = (0..dims.lhs_batch.len()).collect();
-    let after_batch = |skip: usize, count: usize| -> Dims {
-        (batch.len() + skip..batch.len() + skip + count).collect()
+    let after_lhs = dims.lhs_batch.len() + lhs_free.len();
+    let left = Side {
+        ty: lhs,
+        batch: &dims.lhs_batch,
+        contract: &dims.lhs_contract,
+        free_in_result: (dims.lhs_batch.len()..after_lhs).collect(),
+        free: lhs_free,
+    };
+    let right = Side {
+        ty: rhs,
+        batch: &dims.rhs_batch,
+        contract: &dims.rhs_contract,
+        free_in_result: (after_lhs..after_lhs + rhs_free.len()).collect(),
+        free: rhs_free,
     };
     if operands[0].linear {
-        let product = lax::dot(ct, operands[1].tensor, DotDims {
-            lhs_batch: batch.clone(),
-            rhs_batch: dims.rhs_batch.clone(),
-            lhs_contract: after_batch(lhs_free.len(), rhs_free.len()),
-            rhs_contract: rhs_free,
-            result: lhs.dtype,
-        });
-        // Dimensions of `product`: batch, free ones of lhs, contracted ones in rhs's order.
-        let contracted = paired(&dims.rhs_contract, &dims.lhs_contract);
-        let order: Dims = dims.lhs_batch.iter().chain(&lhs_free).chain(&contracted).copied().collect();
-        smallvec![Some(lax::transpose(product, &inverse(&order))), None]
+        smallvec![Some(dot_side(ct, left, right, operands[1].tensor)), None]
     } else {
-        let product = lax::dot(operands[0].tensor, ct, DotDims {
-            lhs_batch: dims.lhs_batch.clone(),
-            rhs_batch: batch.clone(),
-            lhs_contract: lhs_free.clone(),
-            rhs_contract: after_batch(0, lhs_free.len()),
-            result: rhs.dtype,
-        });
-        // Dimensions of `product`: batch, contracted ones in lhs's order, free ones of rhs.
-        let contracted = paired(&dims.lhs_contract, &dims.rhs_contract);
-        let order: Dims = dims.rhs_batch.iter().chain(&contracted).chain(&rhs_free).copied().collect();
-        smallvec![None, Some(lax::transpose(product, &inverse(&order)))]
+        smallvec![None, Some(dot_side(ct, right, left, operands[0].tensor))]
     }
+}
+
+/// The cotangent of `this` side, for the value `value` of the other.
+fn dot_side(ct: Tensor, this: Side, other: Side, value: Tensor) -> Tensor {
+    let batch: Dims = (0..this.batch.len()).collect();
+    // In the product, the contracted dimensions are in the other side's order.
+    let contracted = paired(other.contract, this.contract);
+    let order = |middle: &Dims, last: &Dims| -> Dims {
+        this.batch.iter().chain(middle).chain(last).copied().collect()
+    };
+    let (ct_first, ct_last) = (order(&this.free, &contracted), order(&contracted, &this.free));
+    // The order that needs no transposition, if there is one.
+    let (product, order) = if ct_last.is_sorted() && !ct_first.is_sorted() {
+        let product = lax::dot(value, ct, DotDims {
+            lhs_batch: other.batch.clone(),
+            rhs_batch: batch,
+            lhs_contract: other.free,
+            rhs_contract: other.free_in_result,
+            result: this.ty.dtype,
+        });
+        (product, ct_last)
+    } else {
+        let product = lax::dot(ct, value, DotDims {
+            lhs_batch: batch,
+            rhs_batch: other.batch.clone(),
+            lhs_contract: other.free_in_result,
+            rhs_contract: other.free,
+            result: this.ty.dtype,
+        });
+        (product, ct_first)
+    };
+    lax::transpose(product, &inverse(&order))
 }
 
 /// The dimensions paired with `one`'s when those are put in ascending order.

@@ -15,7 +15,7 @@ use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::Number;
 use crate::op::{Binary, Comparison, Dims, Op, Unary};
-use crate::trace::{emit1, fail_at};
+use crate::trace::{emit1, fail_at, method};
 use crate::types::TensorType;
 
 /// A tensor or a number, as the second operand of an operation.
@@ -116,14 +116,17 @@ fn number_like(number: Number, like: Tensor, op: &'static str, source: Source) -
     }
 }
 
-pub(super) fn binary(
+fn binary(
+    name: &'static str,
     op: Binary,
     lhs: impl Into<Operand>,
     rhs: impl Into<Operand>,
     source: Source,
 ) -> Tensor {
-    let (lhs, rhs) = together(op.name(), lhs.into(), rhs.into(), source);
-    emit1(Op::Binary(op), &[lhs, rhs], source)
+    method(name, source, || {
+        let (lhs, rhs) = together(name, lhs.into(), rhs.into(), source);
+        emit1(Op::Binary(op), &[lhs, rhs], source)
+    })
 }
 
 macro_rules! operator {
@@ -132,7 +135,7 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, rhs: R) -> Tensor {
-                binary(Binary::$op, self, rhs, Location::caller())
+                binary(Binary::$op.name(), Binary::$op, self, rhs, Location::caller())
             }
         }
         operator!(@number $trait $method $op: f32 f64 i32 i64 u32);
@@ -142,7 +145,7 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Tensor {
-                binary(Binary::$op, self, rhs, Location::caller())
+                binary(Binary::$op.name(), Binary::$op, self, rhs, Location::caller())
             }
         }
     )*};
@@ -177,7 +180,7 @@ macro_rules! unary {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self) -> Tensor {
-                lax::unary(Unary::$op, self)
+                method(stringify!($method), Location::caller(), || lax::unary(Unary::$op, self))
             }
         )*}
     };
@@ -221,9 +224,11 @@ macro_rules! compare {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self, rhs: impl Into<Operand>) -> Tensor {
-                let source = Location::caller();
-                let (lhs, rhs) = together(Comparison::$op.name(), self.into(), rhs.into(), source);
-                emit1(Op::Compare(Comparison::$op), &[lhs, rhs], source)
+                let (op, source) = (Comparison::$op, Location::caller());
+                method(op.name(), source, || {
+                    let (lhs, rhs) = together(op.name(), self.into(), rhs.into(), source);
+                    emit1(Op::Compare(op), &[lhs, rhs], source)
+                })
             }
         )*}
     };
@@ -248,44 +253,49 @@ impl Tensor {
     /// The larger of two, element by element; equal ones share the derivative.
     #[track_caller]
     pub fn maximum(self, rhs: impl Into<Operand>) -> Tensor {
-        binary(Binary::Max, self, rhs, Location::caller())
+        binary("maximum", Binary::Max, self, rhs, Location::caller())
     }
 
     /// The smaller of two, element by element; equal ones share the derivative.
     #[track_caller]
     pub fn minimum(self, rhs: impl Into<Operand>) -> Tensor {
-        binary(Binary::Min, self, rhs, Location::caller())
+        binary("minimum", Binary::Min, self, rhs, Location::caller())
+    }
+
+    /// The nearest number in `low..=high`, element by element.
+    #[track_caller]
+    pub fn clamp(self, low: impl Into<Operand>, high: impl Into<Operand>) -> Tensor {
+        self.maximum(low).minimum(high)
     }
 
     /// `self` to the power `rhs`, element by element.
     #[track_caller]
     pub fn pow(self, rhs: impl Into<Operand>) -> Tensor {
-        binary(Binary::Pow, self, rhs, Location::caller())
+        binary("pow", Binary::Pow, self, rhs, Location::caller())
     }
 
     /// The square.
     #[track_caller]
     pub fn square(self) -> Tensor {
-        lax::mul(self, self)
+        method("square", Location::caller(), || lax::mul(self, self))
     }
 
     /// Where `self` (boolean) is true `on_true`, elsewhere `on_false`; the three broadcast.
     #[track_caller]
     pub fn select(self, on_true: impl Into<Operand>, on_false: impl Into<Operand>) -> Tensor {
         let source = Location::caller();
-        let (on_true, on_false) = together("select", on_true.into(), on_false.into(), source);
-        let (mask, cases) = (self.ty(), on_true.ty());
-        let shape = broadcast_shapes("select", &[&mask, &cases], source);
-        let fit = |x: Tensor, rank: usize| {
-            let dims: Dims = (shape.len() - rank..shape.len()).collect();
-            emit1(Op::Broadcast { shape: shape.clone(), dims }, &[x], source)
-        };
-        let operands = [
-            fit(self, mask.rank()),
-            fit(on_true, cases.rank()),
-            fit(on_false, cases.rank()),
-        ];
-        emit1(Op::Select, &operands, source)
+        method("select", source, || {
+            let (on_true, on_false) = together("select", on_true.into(), on_false.into(), source);
+            let (mask, cases) = (self.ty(), on_true.ty());
+            let shape = broadcast_shapes("select", &[&mask, &cases], source);
+            let fit = |x: Tensor, rank: usize| {
+                let dims: Dims = (shape.len() - rank..shape.len()).collect();
+                lax::broadcast(x, &shape, &dims)
+            };
+            let on_true = fit(on_true, cases.rank());
+            let on_false = fit(on_false, cases.rank());
+            lax::select(fit(self, mask.rank()), on_true, on_false)
+        })
     }
 
     /// The same values in another element type. Floats become integers towards zero.
@@ -297,6 +307,7 @@ impl Tensor {
     /// The same bits, read as another element type of the same width.
     #[track_caller]
     pub fn bitcast(self, dtype: DType) -> Tensor {
-        emit1(Op::BitcastConvert(dtype), &[self], Location::caller())
+        let source = Location::caller();
+        method("bitcast", source, || emit1(Op::BitcastConvert(dtype), &[self], source))
     }
 }

@@ -8,14 +8,16 @@ use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::lax;
 use crate::literal::{Element, Literal, Number};
-use crate::trace::fail;
+use crate::trace::{fail, method};
 use crate::types::TensorType;
 
 impl Tensor {
     /// One number.
     #[track_caller]
     pub fn scalar(number: impl Into<Number>, dtype: DType) -> Tensor {
-        lax::full(number.into(), &TensorType::scalar(dtype))
+        method("scalar", Location::caller(), || {
+            lax::full(number.into(), &TensorType::scalar(dtype))
+        })
     }
 
     /// One number, repeated.
@@ -27,13 +29,13 @@ impl Tensor {
     /// Zeros.
     #[track_caller]
     pub fn zeros(dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
-        Self::full(0, dtype, shape)
+        method("zeros", Location::caller(), || Self::full(0, dtype, shape))
     }
 
     /// Ones.
     #[track_caller]
     pub fn ones(dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
-        Self::full(1, dtype, shape)
+        method("ones", Location::caller(), || Self::full(1, dtype, shape))
     }
 
     /// Zeros of this tensor's type.
@@ -67,7 +69,8 @@ impl Tensor {
     /// 0, 1, ..., count - 1.
     #[track_caller]
     pub fn arange(dtype: DType, count: usize) -> Tensor {
-        lax::iota(TensorType::new(dtype, [count]), 0)
+        let ty = TensorType::new(dtype, [count]);
+        method("arange", Location::caller(), || lax::iota(ty, 0))
     }
 }
 

@@ -8,8 +8,8 @@ use super::shape::broadcast_shapes;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
-use crate::op::{Dims, DotDims, Op, Reducer};
-use crate::trace::{emit1, fail_at};
+use crate::op::{Comparison, Dims, DotDims};
+use crate::trace::{fail_at, method};
 use crate::types::{Shape, TensorType};
 
 impl Tensor {
@@ -20,21 +20,28 @@ impl Tensor {
     /// compiler. See [`Tensor::dot_as`] for another.
     #[track_caller]
     pub fn dot(self, rhs: Tensor) -> Tensor {
-        dot_last_first(self, rhs, None, Location::caller())
+        let source = Location::caller();
+        method("dot", source, || dot_last_first("dot", self, rhs, None, source))
     }
 
     /// [`Tensor::dot`] with a result of element type `result`, in which products are summed:
     /// bf16 operands with an f32 result, say.
     #[track_caller]
     pub fn dot_as(self, rhs: Tensor, result: DType) -> Tensor {
-        dot_last_first(self, rhs, Some(result), Location::caller())
+        let source = Location::caller();
+        method("dot_as", source, || dot_last_first("dot_as", self, rhs, Some(result), source))
     }
 
     /// The matrix product of the last two dimensions, batched over the others, which broadcast.
     #[track_caller]
     pub fn matmul(self, rhs: Tensor) -> Tensor {
         let source = Location::caller();
-        let (lhs_ty, rhs_ty) = (self.ty(), rhs.ty());
+        method("matmul", source, || matmul(self, rhs, source))
+    }
+}
+
+fn matmul(lhs: Tensor, rhs: Tensor, source: Source) -> Tensor {
+        let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
         if lhs_ty.rank() < 2 || rhs_ty.rank() < 2 {
             let problem = format!("takes tensors of two dimensions or more, not {lhs_ty} and {rhs_ty}");
             let help = "use `dot` for vectors";
@@ -47,7 +54,7 @@ impl Tensor {
         let fit = |x: Tensor, ty: &TensorType| {
             let shape: Shape = batch.iter().chain(&ty.shape[ty.rank() - 2..]).copied().collect();
             let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
-            emit1(Op::Broadcast { shape, dims }, &[x], source)
+            lax::broadcast(x, &shape, &dims)
         };
         let n = batch.len();
         let dims = DotDims {
@@ -57,25 +64,30 @@ impl Tensor {
             rhs_contract: Dims::from_slice(&[n]),
             result: common("matmul", &lhs_ty, &rhs_ty, source),
         };
-        product("matmul", fit(self, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
-    }
+        product("matmul", fit(lhs, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
 }
 
-fn dot_last_first(lhs: Tensor, rhs: Tensor, result: Option<DType>, source: Source) -> Tensor {
+fn dot_last_first(
+    op: &'static str,
+    lhs: Tensor,
+    rhs: Tensor,
+    result: Option<DType>,
+    source: Source,
+) -> Tensor {
     let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
     let (Some(last), false) = (lhs_ty.rank().checked_sub(1), rhs_ty.rank() == 0) else {
         let problem = format!("takes tensors of one dimension or more, not {lhs_ty} and {rhs_ty}");
         let help = "multiply by a scalar with `*`";
-        fail_at(ErrorKind::Shape { op: "dot", problem }, Some(help.into()), source)
+        fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
     };
     let dims = DotDims {
         lhs_batch: Dims::new(),
         rhs_batch: Dims::new(),
         lhs_contract: Dims::from_slice(&[last]),
         rhs_contract: Dims::from_slice(&[0]),
-        result: result.unwrap_or_else(|| common("dot", &lhs_ty, &rhs_ty, source)),
+        result: result.unwrap_or_else(|| common(op, &lhs_ty, &rhs_ty, source)),
     };
-    product("dot", lhs, rhs, dims, source)
+    product(op, lhs, rhs, dims, source)
 }
 
 fn common(op: &'static str, lhs: &TensorType, rhs: &TensorType, source: Source) -> DType {
@@ -106,9 +118,7 @@ fn product(op: &'static str, lhs: Tensor, rhs: Tensor, dims: DotDims, source: So
         fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
     }
     let operand = common(op, &lhs_ty, &rhs_ty, source);
-    let lhs = emit1(Op::Convert(operand), &[lhs], source);
-    let rhs = emit1(Op::Convert(operand), &[rhs], source);
-    emit1(Op::DotGeneral(dims), &[lhs, rhs], source)
+    lax::dot(lax::convert(lhs, operand), lax::convert(rhs, operand), dims)
 }
 
 /// A product of tensors in Einstein's notation: `einsum("bthk,bshk->bhts", [q, k])`.
@@ -119,24 +129,26 @@ fn product(op: &'static str, lhs: Tensor, rhs: Tensor, dims: DotDims, source: So
 #[track_caller]
 pub fn einsum(subscripts: &str, operands: impl AsRef<[Tensor]>) -> Tensor {
     let source = Location::caller();
-    let operands = operands.as_ref();
+    method("einsum", source, || multiply(subscripts, operands.as_ref(), source))
+}
+
+fn multiply(subscripts: &str, operands: &[Tensor], source: Source) -> Tensor {
     let plan = Plan::parse(subscripts, operands, source);
     let mut labelled = plan.inputs.iter().zip(operands);
-    let first = labelled.next().map(|(labels, &x)| Labelled::new(labels, x, source));
+    let first = labelled.next().map(|(labels, &x)| Labelled::new(labels, x));
     let Some(mut left) = first else {
         plan.fail("there are no operands".into(), source)
     };
-    let mut rest: Vec<Labelled> =
-        labelled.map(|(labels, &x)| Labelled::new(labels, x, source)).collect();
+    let mut rest: Vec<Labelled> = labelled.map(|(labels, &x)| Labelled::new(labels, x)).collect();
     while !rest.is_empty() {
         let right = rest.remove(0);
         let wanted = |c: char| plan.output.contains(&c) || rest.iter().any(|r| r.labels.contains(&c));
         left = contract(left, right, wanted, source);
     }
-    let left = left.summed(|c| plan.output.contains(&c), source);
+    let left = left.summed(|c| plan.output.contains(&c));
     let permutation: Dims =
         plan.output.iter().filter_map(|c| left.labels.iter().position(|l| l == c)).collect();
-    emit1(Op::Transpose(permutation), &[left.tensor], source)
+    lax::transpose(left.tensor, &permutation)
 }
 
 struct Plan<'a> {
@@ -234,37 +246,33 @@ struct Labelled {
 
 impl Labelled {
     /// A letter that stands twice in one operand takes the diagonal.
-    fn new(labels: &[char], tensor: Tensor, source: Source) -> Self {
+    fn new(labels: &[char], tensor: Tensor) -> Self {
         let mut this = Labelled {
             labels: labels.to_vec(),
             tensor,
         };
         while let Some((first, second)) = repeated(&this.labels) {
-            this = this.diagonal(first, second, source);
+            this = this.diagonal(first, second);
         }
         this
     }
 
-    fn diagonal(mut self, first: usize, second: usize, source: Source) -> Self {
+    fn diagonal(mut self, first: usize, second: usize) -> Self {
         let ty = self.tensor.ty();
         let indices = TensorType::new(DType::I32, &ty.shape);
-        let on_diagonal = {
-            let row = emit1(Op::Iota { ty: indices.clone(), dimension: first }, &[], source);
-            let column = emit1(Op::Iota { ty: indices, dimension: second }, &[], source);
-            emit1(Op::Compare(crate::op::Comparison::Eq), &[row, column], source)
-        };
-        let zeros = lax::zeros(&ty);
-        let kept = emit1(Op::Select, &[on_diagonal, self.tensor, zeros], source);
-        self.tensor = emit1(Op::Reduce(Reducer::Sum, Dims::from_slice(&[second])), &[kept], source);
+        let (row, column) = (lax::iota(indices.clone(), first), lax::iota(indices, second));
+        let on_diagonal = lax::compare(Comparison::Eq, row, column);
+        let kept = lax::select(on_diagonal, self.tensor, lax::zeros(&ty));
+        self.tensor = lax::sum(kept, &[second]);
         self.labels.remove(second);
         self
     }
 
     /// Sums over the letters that nobody wants.
-    fn summed(mut self, wanted: impl Fn(char) -> bool, source: Source) -> Self {
+    fn summed(mut self, wanted: impl Fn(char) -> bool) -> Self {
         let dims: Dims = (0..self.labels.len()).filter(|&i| !wanted(self.labels[i])).collect();
         if !dims.is_empty() {
-            self.tensor = emit1(Op::Reduce(Reducer::Sum, dims), &[self.tensor], source);
+            self.tensor = lax::sum(self.tensor, &dims);
             self.labels.retain(|&c| wanted(c));
         }
         self
@@ -287,8 +295,8 @@ fn contract(
     source: Source,
 ) -> Labelled {
     let left_labels = left.labels.clone();
-    let left = left.summed(|c| wanted(c) || right.labels.contains(&c), source);
-    let right = right.summed(|c| wanted(c) || left_labels.contains(&c), source);
+    let left = left.summed(|c| wanted(c) || right.labels.contains(&c));
+    let right = right.summed(|c| wanted(c) || left_labels.contains(&c));
     let shared = || left.labels.iter().copied().filter(|c| right.labels.contains(c));
     let batch: Vec<char> = shared().filter(|&c| wanted(c)).collect();
     let contracted: Vec<char> = shared().filter(|&c| !wanted(c)).collect();

@@ -1,7 +1,6 @@
 //! Reductions.
 //!
-//! Sums of `f16` and `bf16` are accumulated in `f32`: a long sum in eight bits of mantissa stops
-//! growing once it is 256 times its next element.
+//! Sums of narrow floats are accumulated in `f32`, here and in derivatives.
 
 use std::ops::RangeFull;
 use std::panic::Location;
@@ -12,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::op::{Dims, Reducer};
-use crate::trace::fail_at;
+use crate::trace::{fail_at, method};
 use crate::types::{Shape, TensorType};
 
 /// Which dimensions are reduced: `..` (all), `-1`, `[0, 2]`.
@@ -63,73 +62,104 @@ impl Tensor {
     /// The sum over dimensions, which disappear.
     #[track_caller]
     pub fn sum(self, axes: impl Axes) -> Tensor {
-        let ty = self.ty();
-        let dims = dims("sum", &axes, &ty, Location::caller());
-        lax::convert(lax::reduce(Reducer::Sum, accumulator(self, ty.dtype), &dims), ty.dtype)
+        let source = Location::caller();
+        method("sum", source, || {
+            let ty = self.ty();
+            if ty.dtype == DType::Bool {
+                let problem = format!("takes a numeric tensor, not {ty}");
+                let help = "count with `.cast(DType::I32).sum(..)`, or use `any`";
+                fail_at(ErrorKind::DType { op: "sum", problem }, Some(help.into()), source)
+            }
+            lax::sum(self, &dims("sum", &axes, &ty, source))
+        })
     }
 
     /// The mean over dimensions, which disappear.
     #[track_caller]
     pub fn mean(self, axes: impl Axes) -> Tensor {
-        let ty = self.ty();
         let source = Location::caller();
-        let dims = dims("mean", &axes, &ty, source);
-        if !ty.dtype.is_differentiable() {
-            let problem = format!("takes a floating-point tensor, not {ty}");
-            let help = "convert it with `.cast(...)`";
-            fail_at(ErrorKind::DType { op: "mean", problem }, Some(help.into()), source)
-        }
-        let count: usize = dims.iter().map(|&d| ty.shape[d]).product();
-        let total = lax::reduce(Reducer::Sum, accumulator(self, ty.dtype), &dims);
-        lax::convert(total / count as f64, ty.dtype)
+        method("mean", source, || {
+            let ty = self.ty();
+            let dims = dims("mean", &axes, &ty, source);
+            if !ty.dtype.is_differentiable() {
+                let problem = format!("takes a floating-point tensor, not {ty}");
+                let help = "convert it with `.cast(...)`";
+                fail_at(ErrorKind::DType { op: "mean", problem }, Some(help.into()), source)
+            }
+            let count: usize = dims.iter().map(|&d| ty.shape[d]).product();
+            let wide = lax::convert(self, lax::accumulator(ty.dtype));
+            lax::convert(lax::sum(wide, &dims) / count as f64, ty.dtype)
+        })
     }
 
     /// The variance over dimensions, which disappear: the mean of squared differences from the
     /// mean, divided by the count.
     #[track_caller]
     pub fn var(self, axes: impl Axes) -> Tensor {
-        let listed = axes.list(self.rank());
-        let centred = self - self.mean(listed.as_slice()).keep_dims(self, listed.as_slice());
-        centred.square().mean(listed.as_slice())
+        method("var", Location::caller(), || {
+            let listed = axes.list(self.rank());
+            let centred = self - self.mean(listed.as_slice()).keep_dims(self, listed.as_slice());
+            centred.square().mean(listed.as_slice())
+        })
     }
 
     /// The largest element over dimensions, which disappear; equal ones share the derivative.
     #[track_caller]
     pub fn max(self, axes: impl Axes) -> Tensor {
-        let dims = dims("max", &axes, &self.ty(), Location::caller());
-        lax::reduce(Reducer::Max, self, &dims)
+        self.reduce("max", Reducer::Max, axes, Location::caller())
     }
 
     /// The smallest element over dimensions, which disappear; equal ones share the derivative.
     #[track_caller]
     pub fn min(self, axes: impl Axes) -> Tensor {
-        let dims = dims("min", &axes, &self.ty(), Location::caller());
-        lax::reduce(Reducer::Min, self, &dims)
+        self.reduce("min", Reducer::Min, axes, Location::caller())
     }
 
     /// Whether all elements over dimensions are true.
     #[track_caller]
     pub fn all(self, axes: impl Axes) -> Tensor {
-        let dims = dims("all", &axes, &self.ty(), Location::caller());
-        lax::reduce(Reducer::And, self, &dims)
+        self.reduce("all", Reducer::And, axes, Location::caller())
     }
 
     /// Whether any element over dimensions is true.
     #[track_caller]
     pub fn any(self, axes: impl Axes) -> Tensor {
-        let dims = dims("any", &axes, &self.ty(), Location::caller());
-        lax::reduce(Reducer::Or, self, &dims)
+        self.reduce("any", Reducer::Or, axes, Location::caller())
+    }
+
+    fn reduce(
+        self,
+        name: &'static str,
+        reducer: Reducer,
+        axes: impl Axes,
+        source: Source,
+    ) -> Tensor {
+        method(name, source, || {
+            let dims = dims(name, &axes, &self.ty(), source);
+            lax::reduce(reducer, self, &dims)
+        })
     }
 
     /// The index of the first largest element along one dimension, which disappears, as `i32`.
+    /// NaN counts as larger than any number.
     #[track_caller]
     pub fn argmax(self, axis: isize) -> Tensor {
-        let ty = self.ty();
-        let dim = axis_at("argmax", axis, &ty, Location::caller());
-        let largest = self.max(axis).keep_dims(self, axis);
-        let positions = lax::iota(TensorType::new(DType::I32, &ty.shape), dim);
-        let beyond = ty.shape[dim] as i64;
-        self.eq(largest).select(positions, beyond).min(axis)
+        let source = Location::caller();
+        method("argmax", source, || {
+            let dim = non_empty("argmax", axis, &self.ty(), source);
+            position(self, self.max(axis), dim)
+        })
+    }
+
+    /// The index of the first smallest element along one dimension, which disappears, as `i32`.
+    /// NaN counts as smaller than any number.
+    #[track_caller]
+    pub fn argmin(self, axis: isize) -> Tensor {
+        let source = Location::caller();
+        method("argmin", source, || {
+            let dim = non_empty("argmin", axis, &self.ty(), source);
+            position(self, self.min(axis), dim)
+        })
     }
 
     /// This tensor, reduced from `of` over `axes`, with the reduced dimensions back at size 1.
@@ -143,10 +173,25 @@ impl Tensor {
     }
 }
 
-#[track_caller]
-fn accumulator(x: Tensor, dtype: DType) -> Tensor {
-    match dtype {
-        DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => lax::convert(x, DType::F32),
-        _ => x,
+fn non_empty(op: &'static str, axis: isize, ty: &TensorType, source: Source) -> usize {
+    let dim = axis_at(op, axis, ty, source);
+    if ty.shape[dim] == 0 {
+        let problem = format!("dimension {dim} of {ty} has no elements");
+        fail_at(ErrorKind::Shape { op, problem }, None, source)
     }
+    dim
+}
+
+/// The first position along a dimension at which `x` has the value to which it was reduced.
+#[track_caller]
+fn position(x: Tensor, value: Tensor, dim: usize) -> Tensor {
+    let ty = x.ty();
+    let axis = dim as isize;
+    let mut found = x.eq(value.keep_dims(x, axis));
+    if ty.dtype.is_float() {
+        // A NaN is what a reduction over it gives, and does not equal itself.
+        found = found | x.ne(x);
+    }
+    let positions = lax::iota(TensorType::new(DType::I32, &ty.shape), dim);
+    found.select(positions, ty.shape[dim] as i64).min(axis)
 }

@@ -6,7 +6,7 @@ use super::Tensor;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::op::{Dims, Op};
-use crate::trace::{emit1, fail_at};
+use crate::trace::{emit1, fail, fail_at, method};
 use crate::types::{Shape, TensorType};
 
 /// The dimension that an axis means; a negative one counts from the last.
@@ -20,8 +20,12 @@ pub(crate) fn axis_at(op: &'static str, axis: isize, ty: &TensorType, source: So
     if (-rank..rank).contains(&axis) {
         return axis.rem_euclid(rank) as usize;
     }
-    let problem = format!("axis {axis} of {ty}, which has {rank} dimensions");
-    fail_at(ErrorKind::Argument { op, problem }, None, source)
+    let problem = format!("{ty} has no axis {axis}");
+    let help = match rank {
+        0 => "a scalar has no axes".to_owned(),
+        _ => format!("its axes are 0 to {}, or -{rank} to -1 from the last", rank - 1),
+    };
+    fail_at(ErrorKind::Argument { op, problem }, Some(help), source)
 }
 
 /// The shape that all broadcast to, by numpy's rules: aligned at the last dimension, and a
@@ -62,9 +66,20 @@ impl Tensor {
     /// Repeats dimensions of size 1 and adds leading ones, by numpy's rules.
     #[track_caller]
     pub fn broadcast_to(self, shape: impl AsRef<[usize]>) -> Tensor {
-        let (ty, shape) = (self.ty(), shape.as_ref());
-        let dims: Dims = (shape.len().saturating_sub(ty.rank())..shape.len()).collect();
-        lax::broadcast(self, shape, &dims)
+        let shape = shape.as_ref();
+        method("broadcast_to", Location::caller(), || {
+            let ty = self.ty();
+            let fits = ty.rank() <= shape.len()
+                && ty.shape.iter().rev().zip(shape.iter().rev()).all(|(&a, &b)| a == b || a == 1);
+            if !fits {
+                let to = TensorType::new(ty.dtype, shape);
+                let problem = format!("{ty} does not broadcast to {to}");
+                let help = "shapes are aligned at the last dimension; sizes there must be equal or 1";
+                fail(ErrorKind::Shape { op: "broadcast_to", problem }, Some(help.into()))
+            }
+            let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
+            lax::broadcast(self, shape, &dims)
+        })
     }
 
     /// Result dimension `i` is dimension `permutation[i]` of this tensor.
@@ -90,9 +105,8 @@ impl Tensor {
         let ty = self.ty();
         let rank = ty.rank() as isize + 1;
         if !(-rank..rank).contains(&at) {
-            let problem = format!("axis {at} of the result, which has {rank} dimensions");
-            let kind = ErrorKind::Argument { op: "expand_dims", problem };
-            fail_at(kind, None, Location::caller())
+            let problem = format!("the result, of {rank} dimensions, has no axis {at}");
+            fail(ErrorKind::Argument { op: "expand_dims", problem }, None)
         }
         let at = at.rem_euclid(rank) as usize;
         let mut shape = ty.shape;

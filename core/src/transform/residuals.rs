@@ -9,6 +9,8 @@
 
 use std::collections::BTreeSet;
 
+use shardax_sharding::Role;
+
 use super::linearize::linear_values;
 use crate::graph::{Equation, Graph, ValueId};
 use crate::op::{Binary, Op, Unary};
@@ -40,7 +42,9 @@ pub(crate) fn choose(
         outer[input.index()] = true;
     }
     let mut free = outer.clone();
-    for equation in graph.equations().iter().filter(|e| is_cheap(&e.op)) {
+    // Gathering a parameter again is worth it for the parameter, but not for what it was added to.
+    let is_free = |op: &Op| is_cheap(op) && !matches!(op, Op::Shard(c) if c.role == Role::ParameterAtUse);
+    for equation in graph.equations().iter().filter(|e| is_free(&e.op)) {
         let all = equation.operands.iter().all(|o| free[o.index()]);
         free[equation.results[0].index()] = all;
     }

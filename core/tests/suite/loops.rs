@@ -143,7 +143,7 @@ fn remat_differentiates() {
         remat(|x: Tensor| (x.sin() * y, x.cos(), Tensor::scalar(2, DType::F64), x))(x).0
     });
     check(two(), |[x, y]| {
-        remat(|x: Tensor| (x.sin() * y, Tensor::scalar(2, DType::F64) * y.stop_gradient(), x))(x)
+        remat(|x: Tensor| (x.sin() * y, Tensor::scalar(2, DType::F64), x))(x)
     });
     // Nested.
     check(two(), |[x, y]| {
@@ -248,5 +248,14 @@ fn what_nobody_reads_leaves_the_loop() {
         });
         sum
     });
-    insta::assert_snapshot!(graph, @"");
+    insta::assert_snapshot!(graph, @"
+    (a: f64[3], b: f64[3]) {
+      c = constant 0.0 : f64[]
+      d = scan c a length=3 carries=1 xs=1 : f64[] (a: f64[], b: f64[]) {
+        c = add a b : f64[]
+        return c
+      }
+      return d
+    }
+    ");
 }

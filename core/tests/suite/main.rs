@@ -4,5 +4,6 @@ mod derivatives;
 mod interpreter;
 mod loops;
 mod random;
+mod snapshots;
 mod support;
 mod values;

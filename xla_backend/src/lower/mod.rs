@@ -8,18 +8,23 @@
 mod constant;
 mod names;
 mod op;
+mod partial;
 mod scan;
 mod sharding;
+mod split;
 mod writer;
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
-use shardax_core::{Graph, Source};
-use shardax_sharding::{Layout, PartitionSpec, SpecFault};
+use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
+use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
 
 use crate::error::{Error, LayoutFault, Result};
 use names::Locations;
+use partial::{Finder, PartialSum};
 use sharding::Annotations;
+use split::Splits;
 use writer::{Ssa, Writer, tensor_type};
 
 /// What is known of an argument beside its type.
@@ -124,6 +129,40 @@ struct Lowering<'a> {
     faults: Vec<LayoutFault>,
 }
 
+/// What is known of the values of one graph.
+#[derive(Default)]
+struct Block<'a> {
+    /// By value; empty on one device.
+    splits: Splits,
+    /// By the result of the annotation that they are under.
+    sums: HashMap<ValueId, PartialSum<'a>>,
+}
+
+impl<'a> Block<'a> {
+    fn of(graph: &'a Graph, inputs: Vec<Vec<Axes>>, annotations: &Annotations) -> Self {
+        let resolve = |c: &Constraint, ty: &TensorType| annotations.resolve(c, ty).ok();
+        let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
+        let mut sums = HashMap::new();
+        for equation in graph.equations() {
+            let Op::Shard(constraint) = &equation.op else { continue };
+            let operand = equation.operands[0];
+            let found = resolve(constraint, graph.ty(operand)).and_then(|at_use| {
+                finder.find(constraint, operand, &at_use, |axes| annotations.devices_along(axes))
+            });
+            sums.extend(found.map(|sum| (equation.results[0], sum)));
+        }
+        Block {
+            splits: finder.splits,
+            sums,
+        }
+    }
+
+    /// How an operand is split.
+    fn split(&self, value: ValueId) -> Vec<Axes> {
+        self.splits.get(value.index()).cloned().unwrap_or_default()
+    }
+}
+
 /// The SSA name of each value of a graph.
 type Values = Vec<Option<Ssa>>;
 
@@ -161,15 +200,29 @@ impl Lowering<'_> {
         }
         signature.push_str(") {");
         self.out.line(format_args!("{signature}"));
-        self.equations(graph, &mut values);
+        let splits: Vec<Vec<Axes>> = graph
+            .inputs()
+            .iter()
+            .zip(arguments)
+            .map(|(&input, argument)| match &argument.spec {
+                Some(spec) => spec.entries().to_vec(),
+                None => split::unknown(graph.ty(input).rank()),
+            })
+            .collect();
+        self.equations(graph, &mut values, splits);
         self.finish("func.return", graph, &values, graph.outputs());
         self.out.line(format_args!("}}"));
     }
 
-    /// Lowers the equations of a graph whose inputs are defined.
-    fn equations(&mut self, graph: &Graph, values: &mut Values) {
+    /// Lowers the equations of a graph whose inputs are defined, and split as told.
+    fn equations(&mut self, graph: &Graph, values: &mut Values, inputs: Vec<Vec<Axes>>) {
+        let block = if self.annotations.is_single() {
+            Block::default()
+        } else {
+            Block::of(graph, inputs, &self.annotations)
+        };
         for equation in graph.equations() {
-            self.equation(graph, equation, values);
+            self.equation(graph, equation, values, &block);
         }
     }
 
@@ -179,7 +232,7 @@ impl Lowering<'_> {
         keyword: &str,
         graph: &Graph,
         values: &Values,
-        outputs: &[shardax_core::ValueId],
+        outputs: &[ValueId],
     ) {
         let names: Vec<String> = outputs.iter().map(|&o| read(values, o).to_string()).collect();
         let types: Vec<String> = outputs.iter().map(|&o| tensor_type(graph.ty(o))).collect();
@@ -202,7 +255,7 @@ impl Lowering<'_> {
 }
 
 /// A graph defines every value before it is read; a name that is missing would be refused by XLA.
-fn read(values: &Values, id: shardax_core::ValueId) -> Ssa {
+fn read(values: &Values, id: ValueId) -> Ssa {
     values[id.index()].unwrap_or(Ssa::UNDEFINED)
 }
 

@@ -4,19 +4,28 @@ use shardax_core::{
     Binary, Comparison, DType, DotDims, Equation, Graph, Op, Reducer, TensorType, Unary,
 };
 
+use shardax_sharding::Axes;
+
 use super::constant::dense;
 use super::writer::{Array, List, Ssa, Writer, tensor_type};
-use super::{Lowering, Values, read};
+use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
-    pub(super) fn equation(&mut self, graph: &Graph, equation: &Equation, values: &mut Values) {
+    pub(super) fn equation(
+        &mut self,
+        graph: &Graph,
+        equation: &Equation,
+        values: &mut Values,
+        block: &Block,
+    ) {
         let loc = self.locations.reference(equation.source, &equation.scope, equation.op.name());
         let x: Vec<Ssa> = equation.operands.iter().map(|&o| read(values, o)).collect();
         let results = match &equation.op {
-            Op::Scan(scan) => self.scan(graph, equation, scan, values, &loc),
+            Op::Scan(scan) => self.scan((graph, equation, scan), values, block, &loc),
             Op::Remat(remat) => {
                 let operands = if remat.recomputes { self.barrier(graph, equation, &x, &loc) } else { x };
-                self.region(&remat.body, &operands)
+                let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
+                self.region(&remat.body, &operands, splits)
             }
             Op::OptimizationBarrier => self.barrier(graph, equation, &x, &loc),
             Op::Reduce(reducer, dims) => vec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)],
@@ -24,7 +33,11 @@ impl Lowering<'_> {
             Op::StopGradient => x,
             Op::Shard(constraint) => {
                 let ty = graph.ty(equation.operands[0]);
-                match self.annotations.constraint(constraint, x[0], ty) {
+                let operand = match block.sums.get(&equation.results[0]) {
+                    Some(sum) => self.partial_sum(graph, sum, values, &loc),
+                    None => x[0],
+                };
+                match self.annotations.constraint(constraint, operand, ty) {
                     Ok(None) => x,
                     Ok(Some(text)) => vec![self.assign(&text, &loc)],
                     Err(faults) => {
@@ -46,7 +59,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn assign(&mut self, text: &str, loc: &str) -> Ssa {
+    pub(super) fn assign(&mut self, text: &str, loc: &str) -> Ssa {
         let ssa = self.out.fresh();
         self.out.line(format_args!("{ssa} = {text} {loc}"));
         ssa
@@ -77,12 +90,12 @@ impl Lowering<'_> {
     }
 
     /// The equations of a region, in place.
-    fn region(&mut self, body: &Graph, operands: &[Ssa]) -> Vec<Ssa> {
+    fn region(&mut self, body: &Graph, operands: &[Ssa], splits: Vec<Vec<Axes>>) -> Vec<Ssa> {
         let mut values: Values = vec![None; body.value_count()];
         for (&input, &operand) in body.inputs().iter().zip(operands) {
             values[input.index()] = Some(operand);
         }
-        self.equations(body, &mut values);
+        self.equations(body, &mut values, splits);
         body.outputs().iter().map(|&o| read(&values, o)).collect()
     }
 
@@ -351,7 +364,7 @@ fn reducer_name(reducer: Reducer) -> &'static str {
     }
 }
 
-fn scatter(dimensions: &str, operands: &str, dtype: DType, functional: &str) -> String {
+pub(super) fn scatter(dimensions: &str, operands: &str, dtype: DType, functional: &str) -> String {
     let element = tensor_type(&TensorType::scalar(dtype));
     format!(
         "\"stablehlo.scatter\"({operands}) <{{scatter_dimension_numbers = #stablehlo.scatter<{dimensions}>, \

@@ -3,17 +3,16 @@
 use shardax_core::{DType, Equation, Graph, Scan, TensorType};
 
 use super::writer::{Ssa, Writer, tensor_type};
-use super::{Lowering, Values, read};
+use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
     /// The loop's state is a counter, the carries and the stacked outputs, which start as zeros.
     /// Scanned arrays and constants are read from outside.
     pub(super) fn scan(
         &mut self,
-        graph: &Graph,
-        equation: &Equation,
-        scan: &Scan,
+        (graph, equation, scan): (&Graph, &Equation, &Scan),
         values: &Values,
+        block: &Block,
         loc: &str,
     ) -> Vec<Ssa> {
         let body = &scan.body;
@@ -70,7 +69,12 @@ impl Lowering<'_> {
         for (&input, &constant) in inputs[scan.carries + scan.xs..].iter().zip(constants) {
             inner[input.index()] = Some(constant);
         }
-        self.equations(body, &mut inner);
+        let splits = equation.operands.iter().enumerate().map(|(i, &operand)| {
+            let scanned = (scan.carries..scan.carries + scan.xs).contains(&i);
+            // An element of a scanned array has lost the leading dimension.
+            block.split(operand).into_iter().skip(usize::from(scanned)).collect()
+        });
+        self.equations(body, &mut inner, splits.collect());
 
         let one = self.integer(1);
         let mut next = vec![self.arithmetic("add", state[0], one, &counter_type)];
@@ -105,7 +109,7 @@ impl Lowering<'_> {
         ssa
     }
 
-    fn zeros(&mut self, ty: &TensorType) -> Ssa {
+    pub(super) fn zeros(&mut self, ty: &TensorType) -> Ssa {
         let scalar = self.out.fresh();
         let zero = match ty.dtype {
             DType::Bool => "false",

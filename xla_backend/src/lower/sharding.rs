@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use shardax_core::{Constraint, TensorType};
-use shardax_sharding::{Layout, Mesh, PartitionSpec, Partitioner, SpecFault};
+use shardax_sharding::{Axes, Layout, Mesh, PartitionSpec, Partitioner, SpecFault};
 
 use super::writer::{Ssa, tensor_type};
 
@@ -17,7 +17,8 @@ impl<'a> Annotations<'a> {
         Annotations { layout }
     }
 
-    fn is_single(&self) -> bool {
+    /// Whether there is one device, and nothing to say.
+    pub(super) fn is_single(&self) -> bool {
         self.layout.mesh().device_count() == 1
     }
 
@@ -64,20 +65,38 @@ impl<'a> Annotations<'a> {
         operand: Ssa,
         ty: &TensorType,
     ) -> Result<Option<String>, Vec<SpecFault>> {
+        let spec = self.resolve(constraint, ty)?;
+        Ok((!self.is_single()).then(|| self.statement(&spec, operand, ty)))
+    }
+
+    /// Where a constraint says that a value of this type lies.
+    pub(super) fn resolve(
+        &self,
+        constraint: &Constraint,
+        ty: &TensorType,
+    ) -> Result<PartitionSpec, Vec<SpecFault>> {
         let resolved = self.layout.resolve(constraint.role, &constraint.dims, &ty.shape)?;
-        if self.is_single() {
-            return Ok(None);
-        }
+        Ok(resolved.spec)
+    }
+
+    /// The number of devices along axes of the mesh.
+    pub(super) fn devices_along(&self, axes: &Axes) -> usize {
+        let sizes = axes.names().iter().filter_map(|name| self.layout.mesh().axis_size(name));
+        sizes.product()
+    }
+
+    /// The operation that states where a value lies.
+    pub(super) fn statement(&self, spec: &PartitionSpec, operand: Ssa, ty: &TensorType) -> String {
         let text = tensor_type(ty);
-        Ok(Some(match self.layout.chosen_partitioner() {
+        match self.layout.chosen_partitioner() {
             Partitioner::Shardy => {
-                format!("sdy.sharding_constraint {operand} <{}> : {text}", shardy(&resolved.spec))
+                format!("sdy.sharding_constraint {operand} <{}> : {text}", shardy(spec))
             }
             Partitioner::Gspmd => format!(
                 "stablehlo.custom_call @Sharding({operand}) {{mhlo.sharding = \"{}\"}} : ({text}) -> {text}",
-                gspmd(&resolved.spec, self.layout.mesh())
+                gspmd(spec, self.layout.mesh())
             ),
-        }))
+        }
     }
 }
 
@@ -94,7 +113,7 @@ fn shardy(spec: &PartitionSpec) -> String {
     format!("@mesh, [{}]", dims.join(", "))
 }
 
-/// `{devices=[2,1,4]<=[2,4] last_tile_dim_replicate}`: the mesh's devices, counted in its own order,
+/// `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`: the mesh's devices, counted in its own order,
 /// transposed so that the axes of dimension 0 come first and unused axes last.
 fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
     if spec.is_replicated(mesh) {
@@ -115,14 +134,19 @@ fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
     if copies > 1 {
         tiles.push(copies);
     }
-    let sizes: Vec<String> = axes.iter().map(|axis| axis.size().to_string()).collect();
     let numbers: Vec<String> = tiles.iter().map(usize::to_string).collect();
-    let mut text = format!("{{devices=[{}]<=[{}]", numbers.join(","), sizes.join(","));
-    if order.iter().enumerate().any(|(i, &axis)| i != axis) {
-        let order: Vec<String> = order.iter().map(usize::to_string).collect();
-        // Writing to a string does not fail.
-        let _ = write!(text, "T({})", order.join(","));
-    }
+    let mut text = format!("{{devices=[{}]<=[", numbers.join(","));
+    let joined = |numbers: Vec<usize>| {
+        let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        numbers.join(",")
+    };
+    // XLA takes several sizes only together with a transposition. Writing to a string does not fail.
+    let _ = if order.is_sorted() {
+        write!(text, "{}]", mesh.device_count())
+    } else {
+        let sizes = joined(axes.iter().map(|axis| axis.size()).collect());
+        write!(text, "{sizes}]T({})", joined(order))
+    };
     if copies > 1 {
         text.push_str(" last_tile_dim_replicate");
     }
@@ -141,13 +165,13 @@ mod tests {
         assert_eq!(text(PartitionSpec::replicated(2)), "{replicated}");
         assert_eq!(
             text(PartitionSpec::new(("data", ()))),
-            "{devices=[2,1,4]<=[2,4] last_tile_dim_replicate}"
+            "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"
         );
         assert_eq!(
             text(PartitionSpec::new(("model", ()))),
             "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
         );
-        assert_eq!(text(PartitionSpec::new(("data", "model"))), "{devices=[2,4]<=[2,4]}");
+        assert_eq!(text(PartitionSpec::new(("data", "model"))), "{devices=[2,4]<=[8]}");
         assert_eq!(text(PartitionSpec::new(("model", "data"))), "{devices=[4,2]<=[2,4]T(1,0)}");
         Ok(())
     }
