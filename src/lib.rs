@@ -1,6 +1,24 @@
 //! Shardax: write the model for one device, run it under any sharding layout.
 //!
-//! See the [`prelude`] for what a model needs.
+//! A model is a struct that derives [`Module`], with [`shard`] annotations that name the dimensions of its
+//! arrays. A [`Layout`] says which axes of a [`Mesh`] of devices split which names, and [`jit`] compiles a
+//! function for it. The [`prelude`] has what most programs need, [`train`] what training adds, [`xla`] the
+//! runtime and the reports on compiled programs.
+//!
+//! ```no_run
+//! use shardax::prelude::*;
+//!
+//! #[shard]
+//! fn energy(#[shard(batch, _)] x: Tensor) -> Tensor {
+//!     x.square().mean(..)
+//! }
+//!
+//! let layout = Layout::ddp(Mesh::new([("data", 8)])?)?;
+//! let energy = jit(energy).layout(&layout);
+//! let x = Array::from_slice(&[2f32; 16 * 4], [16, 4])?;
+//! assert_eq!(energy.call(x)?.item::<f32>()?, 4.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -19,3 +37,8 @@ pub mod prelude {
         concatenate, einsum, grad, jit, remat, scan, scope, shard, value_and_grad,
     };
 }
+
+/// The programs in the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -68,9 +68,9 @@ fn operation(name: &str) -> Option<Operation> {
             let centred = x[0] - x[0].mean(-1).expand_dims(-1);
             centred * (x[0].var(-1).expand_dims(-1) + 1e-5).rsqrt() * x[1] + x[2]
         },
-        "rms_norm eps 1e-6" => |x| {
-            x[0] * (x[0].square().mean(-1).expand_dims(-1) + 1e-6).rsqrt() * x[1]
-        },
+        "rms_norm eps 1e-6" => {
+            |x| x[0] * (x[0].square().mean(-1).expand_dims(-1) + 1e-6).rsqrt() * x[1]
+        }
         "cross_entropy mean" => |x| {
             let picked = x[0].take_along(x[1].expand_dims(-1), -1).squeeze(-1);
             (x[0].logsumexp(-1) - picked).mean(..)
@@ -94,7 +94,11 @@ fn operation(name: &str) -> Option<Operation> {
         "pad low 1 high 2 interior 1 with 0.5" => |x| x[0].dilate(0, 1, 0.5).pad(0, 1, 2, 0.5),
         "dynamic_slice [i,j] sizes 2,2" => |x| window(x[0], x[1].index(0, 0), x[1].index(0, 1)),
         "dynamic_slice clamped start 9,-3 sizes 2,2" => |x| {
-            window(x[0], Tensor::scalar(9, DType::I32), Tensor::scalar(-3, DType::I32))
+            window(
+                x[0],
+                Tensor::scalar(9, DType::I32),
+                Tensor::scalar(-3, DType::I32),
+            )
         },
         "dynamic_update_slice [i,j]" => |x| {
             let (i, j) = (x[2].index(0, 0), x[2].index(0, 1));
@@ -140,13 +144,18 @@ fn mix32(mut x: u32) -> u32 {
 
 /// Input `k` of a case, as the golden file describes it.
 fn input(k: u32, described: &Value) -> Result<Array> {
-    let shape: Vec<usize> = numbers(&described["shape"]).into_iter().map(|n| n as usize).collect();
+    let shape: Vec<usize> = numbers(&described["shape"])
+        .into_iter()
+        .map(|n| n as usize)
+        .collect();
     let (low, high) = (number(&described["low"]), number(&described["high"]));
     let hash = |i: u32| mix32(i.wrapping_add(1_000_003 * (k + 1)));
     let count = shape.iter().product::<usize>() as u32;
     if described["dtype"] == "i32" {
         let span = (high - low) as u32;
-        let values: Vec<i32> = (0..count).map(|i| low as i32 + (hash(i) % span) as i32).collect();
+        let values: Vec<i32> = (0..count)
+            .map(|i| low as i32 + (hash(i) % span) as i32)
+            .collect();
         return Array::from_slice(&values, shape);
     }
     let unit = |i: u32| f64::from(hash(i) >> 8) * 2f64.powi(-24);
@@ -159,7 +168,9 @@ fn input(k: u32, described: &Value) -> Result<Array> {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -167,16 +178,23 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 fn list(value: &Value) -> &[Value] {
-    value.as_array().unwrap_or_else(|| panic!("{value} is not a list"))
+    value
+        .as_array()
+        .unwrap_or_else(|| panic!("{value} is not a list"))
 }
 
 fn case(golden: &Value, name: &str) -> Result<Option<Case>> {
     let Some(operation) = operation(name) else {
-        assert!(MISSING.contains(&name), "no operation for the case `{name}`");
+        assert!(
+            MISSING.contains(&name),
+            "no operation for the case `{name}`"
+        );
         return Ok(None);
     };
     let described = list(&golden["inputs"]).iter().enumerate();
-    let inputs = described.map(|(k, d)| input(k as u32, d)).collect::<Result<_>>()?;
+    let inputs = described
+        .map(|(k, d)| input(k as u32, d))
+        .collect::<Result<_>>()?;
     let mut expected = vec![numbers(&golden["value"])];
     let cotangent = match golden.get("vjp") {
         Some(gradients) => {
@@ -200,12 +218,22 @@ fn compute(operation: Operation, inputs: &[Tensor], cotangent: Option<Tensor>) -
     let Some(cotangent) = cotangent else {
         return vec![operation(inputs)];
     };
-    let floats = inputs.iter().copied().filter(|x| x.dtype().is_float()).collect();
+    let floats = inputs
+        .iter()
+        .copied()
+        .filter(|x| x.dtype().is_float())
+        .collect();
     let of_floats = |floats: Vec<Tensor>| {
         let mut next = floats.into_iter();
         let full: Vec<Tensor> = inputs
             .iter()
-            .map(|&x| if x.dtype().is_float() { next.next().unwrap_or(x) } else { x })
+            .map(|&x| {
+                if x.dtype().is_float() {
+                    next.next().unwrap_or(x)
+                } else {
+                    x
+                }
+            })
             .collect();
         operation(&full)
     };
@@ -218,7 +246,11 @@ fn read(array: &Array) -> Result<Vec<f64>> {
         DType::F32 => array.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
         DType::I32 => array.to_vec::<i32>()?.into_iter().map(f64::from).collect(),
         DType::U32 => array.to_vec::<u32>()?.into_iter().map(f64::from).collect(),
-        DType::Bool => array.to_vec::<bool>()?.into_iter().map(|b| f64::from(u8::from(b))).collect(),
+        DType::Bool => array
+            .to_vec::<bool>()?
+            .into_iter()
+            .map(|b| f64::from(u8::from(b)))
+            .collect(),
         other => panic!("no results of {other} here"),
     })
 }
@@ -236,7 +268,10 @@ fn difference(what: &str, actual: &Array, expected: &[f64]) -> Result<Option<Str
 fn operations_and_gradients_equal_those_of_jax() -> Result<()> {
     let goldens = goldens();
     let first = input(0, &serde_json::json!({"shape": [3], "low": -2, "high": 2}))?;
-    assert_eq!(difference("input", &first, &numbers(&goldens["input_check"]))?, None);
+    assert_eq!(
+        difference("input", &first, &numbers(&goldens["input_check"]))?,
+        None
+    );
     let mut cases = Vec::new();
     for golden in list(&goldens["ops"]) {
         let name = golden["name"].as_str().unwrap_or_default();
@@ -244,8 +279,10 @@ fn operations_and_gradients_equal_those_of_jax() -> Result<()> {
     }
     assert!(cases.len() > 60, "{} cases", cases.len());
 
-    let parts: Vec<(Operation, usize, bool)> =
-        cases.iter().map(|c| (c.operation, c.inputs.len(), c.cotangent.is_some())).collect();
+    let parts: Vec<(Operation, usize, bool)> = cases
+        .iter()
+        .map(|c| (c.operation, c.inputs.len(), c.cotangent.is_some()))
+        .collect();
     let all = jit(move |arguments: Vec<Tensor>| -> Vec<Vec<Tensor>> {
         let mut rest = arguments.as_slice();
         let mut take = |count| {
@@ -255,12 +292,19 @@ fn operations_and_gradients_equal_those_of_jax() -> Result<()> {
         };
         let compute = |&(operation, inputs, has_gradient): &(Operation, usize, bool)| {
             let inputs = take(inputs);
-            compute(operation, inputs, take(usize::from(has_gradient)).first().copied())
+            compute(
+                operation,
+                inputs,
+                take(usize::from(has_gradient)).first().copied(),
+            )
         };
         parts.iter().map(compute).collect()
     });
-    let arguments =
-        cases.iter().flat_map(|c| c.inputs.iter().chain(&c.cotangent)).cloned().collect();
+    let arguments = cases
+        .iter()
+        .flat_map(|c| c.inputs.iter().chain(&c.cotangent))
+        .cloned()
+        .collect();
     let results = all.call(arguments)?;
 
     let mut differences = Vec::new();
@@ -274,7 +318,12 @@ fn operations_and_gradients_equal_those_of_jax() -> Result<()> {
             differences.extend(difference(&what, actual, expected)?);
         }
     }
-    assert!(differences.is_empty(), "{} differ\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} differ\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
     Ok(())
 }
 
@@ -292,17 +341,32 @@ fn draws(key: Key, logits: Tensor) -> Vec<(String, Tensor)> {
     add("bits u32 [5]", key.bits([5]));
     add("bits u32 [2,3]", key.bits([2, 3]));
     add("bits u32 []", key.bits([]));
-    add("bits u16 [5]", key.bits([5]).cast(DType::U16).cast(DType::U32));
-    add("bits u8 [5]", key.bits([5]).cast(DType::U8).cast(DType::U32));
+    add(
+        "bits u16 [5]",
+        key.bits([5]).cast(DType::U16).cast(DType::U32),
+    );
+    add(
+        "bits u8 [5]",
+        key.bits([5]).cast(DType::U8).cast(DType::U32),
+    );
     add("uniform f32 [6]", key.uniform(DType::F32, [6]));
-    add("uniform f32 [2,3] -1..3", key.uniform_in(-1.0, 3.0, DType::F32, [2, 3]));
+    add(
+        "uniform f32 [2,3] -1..3",
+        key.uniform_in(-1.0, 3.0, DType::F32, [2, 3]),
+    );
     add("normal f32 [6]", key.normal(DType::F32, [6]));
-    add("truncated_normal f32 [6] -2..2", key.truncated_normal(-2.0, 2.0, DType::F32, [6]));
+    add(
+        "truncated_normal f32 [6] -2..2",
+        key.truncated_normal(-2.0, 2.0, DType::F32, [6]),
+    );
     add("bernoulli 0.3 [8]", key.bernoulli(0.3, [8]));
     add("gumbel f32 [6]", key.gumbel(DType::F32, [6]));
     add("randint i32 [6] 0..10", key.randint(0, 10, [6]));
     add("randint i32 [6] -5..1000", key.randint(-5, 1000, [6]));
-    add("categorical logits f32 [4,5] input 0", key.categorical(logits, -1));
+    add(
+        "categorical logits f32 [4,5] input 0",
+        key.categorical(logits, -1),
+    );
     draws
 }
 
@@ -315,7 +379,10 @@ fn random_numbers_equal_those_of_jax() -> Result<()> {
         names.replace(drawn);
         values
     });
-    let logits = input(0, &serde_json::json!({"shape": [4, 5], "low": -2, "high": 2}))?;
+    let logits = input(
+        0,
+        &serde_json::json!({"shape": [4, 5], "low": -2, "high": 2}),
+    )?;
     let mut differences = Vec::new();
     for golden in list(&goldens["random"]) {
         let seed = golden["seed"].as_u64().unwrap_or_default();
@@ -328,7 +395,11 @@ fn random_numbers_equal_those_of_jax() -> Result<()> {
                 keys @ [Value::Array(_), ..] => keys.iter().flat_map(numbers).collect(),
                 plain => plain.iter().map(number).collect::<Vec<_>>(),
             };
-            differences.extend(difference(&format!("seed {seed}: {name}"), value, &expected)?);
+            differences.extend(difference(
+                &format!("seed {seed}: {name}"),
+                value,
+                &expected,
+            )?);
         }
         let known = |name: &&String| {
             ["seed", "key"].contains(&name.as_str())
@@ -339,7 +410,12 @@ fn random_numbers_equal_those_of_jax() -> Result<()> {
         let unknown: Vec<&String> = all.filter(|name| !known(name)).collect();
         assert!(unknown.is_empty(), "no draws for {unknown:?}");
     }
-    assert!(differences.is_empty(), "{} differ\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} differ\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
     Ok(())
 }
 
@@ -348,7 +424,10 @@ fn random_numbers_equal_those_of_jax() -> Result<()> {
 fn random_bits_do_not_depend_on_the_layout() -> Result<()> {
     let draw = |key: Key| {
         let rows = &[Dim::Mesh(&["data"]), Dim::Mesh(&["model"])];
-        (key.bits([4, 8]).shard(rows), key.normal(DType::F32, [4, 8]).shard(rows))
+        (
+            key.bits([4, 8]).shard(rows),
+            key.normal(DType::F32, [4, 8]).shard(rows),
+        )
     };
     let key = || Array::from_slice(&Key::seed_words(42), [2]).map(Key);
     let (bits, normal) = jit(draw).call(key()?)?;
@@ -361,7 +440,11 @@ fn random_bits_do_not_depend_on_the_layout() -> Result<()> {
         assert_eq!(normal_8.to_vec::<f32>()?, normal.to_vec::<f32>()?);
         assert_eq!(bits_8.shards()[0].dims(), [2, 2]);
         let program = sharded.compile(Key(TensorType::new(DType::U32, [2])))?;
-        assert!(program.collectives()?.collectives.is_empty(), "{}", program.collectives()?);
+        assert!(
+            program.collectives()?.collectives.is_empty(),
+            "{}",
+            program.collectives()?
+        );
     }
     Ok(())
 }

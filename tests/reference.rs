@@ -10,8 +10,8 @@ mod training;
 
 use std::error::Error;
 
-use shardax::prelude::*;
 use shardax::Partitioner;
+use shardax::prelude::*;
 use shardax::train::{Precision, run_ahead};
 
 use model::Gpt;
@@ -40,7 +40,10 @@ fn losses(size: Size, layout: &Layout, steps: usize) -> Result<Vec<f32>, Box<dyn
             let tokens = Array::from_slice(&tokens[i * size..][..size], shape)?;
             Ok(step.call((state, tokens))?)
         },
-        |loss| Ok(losses.push(loss.item()?)),
+        |loss| {
+            losses.push(loss.item()?);
+            Ok(())
+        },
     )?;
     Ok(losses)
 }
@@ -55,18 +58,33 @@ fn check(size: Size, golden: &str, layout: Layout) {
             Ok(losses) => losses,
             Err(error) => panic!("{layout}: {error}"),
         };
-        let worst = losses.iter().zip(&golden).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let worst = losses
+            .iter()
+            .zip(&golden)
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f32::max);
         assert_eq!(losses.len(), golden.len());
-        assert!(worst <= TOLERANCE, "{layout}: off by {worst}\n{losses:?}\n{golden:?}");
+        assert!(
+            worst <= TOLERANCE,
+            "{layout}: off by {worst}\n{losses:?}\n{golden:?}"
+        );
     }
 }
 
 fn tiny(layout: Layout) {
-    check(Size::Tiny, include_str!("goldens/reference_tiny.json"), layout);
+    check(
+        Size::Tiny,
+        include_str!("goldens/reference_tiny.json"),
+        layout,
+    );
 }
 
 fn small(layout: Layout) {
-    check(Size::Small, include_str!("goldens/reference_small.json"), layout);
+    check(
+        Size::Small,
+        include_str!("goldens/reference_small.json"),
+        layout,
+    );
 }
 
 fn data8() -> Mesh {

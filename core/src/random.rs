@@ -11,11 +11,11 @@ use std::f64::consts::SQRT_2;
 use std::panic::Location;
 
 use crate::dtype::DType;
-use crate::error::{ErrorKind, Source};
+use crate::error::ErrorKind;
 use crate::lax;
 use crate::literal::{Literal, Number};
-use crate::tensor::{Operand, Tensor, axis_at, concatenate};
-use crate::trace::fail_at;
+use crate::tensor::{Operand, Tensor, concatenate};
+use crate::trace::{fail, method};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 use threefry::{Counts, threefry2x32};
@@ -43,7 +43,11 @@ pub struct Key<L = Tensor>(pub L);
 impl<L: Leaf> Tree<L> for Key<L> {
     type With<M: Leaf> = Key<M>;
 
-    fn map_leaves<M: Leaf>(&self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &L) -> M) -> Key<M> {
+    fn map_leaves<M: Leaf>(
+        &self,
+        path: &mut Path,
+        f: &mut dyn FnMut(&mut Path, &L) -> M,
+    ) -> Key<M> {
         Key(f(path, &self.0))
     }
 
@@ -72,13 +76,11 @@ impl Key {
     /// `count` keys, independent of each other and of this one.
     #[track_caller]
     pub fn split(self, count: usize) -> Vec<Key> {
-        let [first, second] = threefry2x32(self.words("split"), Counts::positions(&[count]));
-        let keys = concatenate([first.reshape([count, 1]), second.reshape([count, 1])], 1);
-        let mut split = Vec::with_capacity(count);
-        for i in 0..count {
-            split.push(Key(keys.index(0, i)));
-        }
-        split
+        method("split", Location::caller(), || {
+            let words = self.noise(Counts::positions(&[count]));
+            let keys = concatenate(words.map(|word| word.reshape([count, 1])), 1);
+            (0..count).map(|i| Key(keys.index(0, i))).collect()
+        })
     }
 
     /// The key for `data`, an integer below 2^32: of a layer, a step, a process.
@@ -86,42 +88,49 @@ impl Key {
     /// A negative or wider integer of a tensor counts modulo 2^32.
     #[track_caller]
     pub fn fold_in(self, data: impl Into<Operand>) -> Key {
-        let source = Location::caller();
-        let low = word(data.into(), source);
-        let counts = Counts { high: None, low };
-        let [first, second] = threefry2x32(self.words("fold_in"), counts);
-        Key(concatenate([first.reshape([1]), second.reshape([1])], 0))
+        method("fold_in", Location::caller(), || {
+            let counts = Counts {
+                high: None,
+                low: word(data.into()),
+            };
+            Key(concatenate(
+                self.noise(counts).map(|word| word.reshape([1])),
+                0,
+            ))
+        })
     }
 
-    #[track_caller]
-    fn words(self, op: &'static str) -> [Tensor; 2] {
+    fn noise(self, counts: Counts) -> [Tensor; 2] {
         let ty = self.0.ty();
         if ty != TensorType::new(DType::U32, [2]) {
             let problem = format!("the key is {ty}, not u32[2]");
-            let help = "make the array of a key from `Key::seed_words(seed)`";
-            fail_at(ErrorKind::Argument { op, problem }, Some(help.into()), Location::caller())
+            refuse(
+                problem,
+                Some("make the array of a key from `Key::seed_words(seed)`"),
+            )
         }
-        [self.0.index(0, 0), self.0.index(0, 1)]
+        threefry2x32([self.0.index(0, 0), self.0.index(0, 1)], counts)
     }
 }
 
 /// The scalar `u32` of an operand of [`Key::fold_in`].
-#[track_caller]
-fn word(data: Operand, source: Source) -> Tensor {
-    let problem = match data {
+fn word(data: Operand) -> Tensor {
+    match data {
         Operand::Number(number) => match Literal::scalar(number, DType::U32) {
-            Some(literal) => return lax::constant(literal),
-            None => format!("{number} is not an integer from 0 to 2^32 - 1"),
+            Some(literal) => lax::constant(literal),
+            None => refuse(
+                format!("{number} is not an integer from 0 to 2^32 - 1"),
+                None,
+            ),
         },
         Operand::Tensor(tensor) => {
             let ty = tensor.ty();
-            if ty.rank() == 0 && ty.dtype.is_integer() {
-                return tensor.cast(DType::U32);
+            if ty.rank() > 0 || !ty.dtype.is_integer() {
+                refuse(format!("the data is {ty}, not an integer scalar"), None)
             }
-            format!("the data is {ty}, not an integer scalar")
+            tensor.cast(DType::U32)
         }
-    };
-    refuse("fold_in", problem, source)
+    }
 }
 
 /// Draws.
@@ -129,15 +138,19 @@ impl Key {
     /// 32 random bits an element, as `u32`. For fewer bits, cast: the lower ones stay.
     #[track_caller]
     pub fn bits(self, shape: impl AsRef<[usize]>) -> Tensor {
-        let [first, second] = self.noise("bits", shape.as_ref());
-        first ^ second
+        method("bits", Location::caller(), || {
+            let [first, second] = self.noise(Counts::positions(shape.as_ref()));
+            first ^ second
+        })
     }
 
     /// Floats in `0..1`, of `f16`, `bf16`, `f32` or `f64`: all multiples of 2^-10, 2^-7, 2^-23 or
     /// 2^-52 with equal probability.
     #[track_caller]
     pub fn uniform(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
-        self.fraction("uniform", dtype, shape.as_ref())
+        method("uniform", Location::caller(), || {
+            self.fraction(dtype, shape.as_ref())
+        })
     }
 
     /// Floats in `low..high`; rounding may give `high` itself where its size exceeds the range's by
@@ -150,13 +163,21 @@ impl Key {
         dtype: DType,
         shape: impl AsRef<[usize]>,
     ) -> Tensor {
-        let is_range = low < high && low.is_finite() && high.is_finite();
-        if !is_range {
-            let problem = format!("the range {low}..{high} is empty or infinite");
-            refuse("uniform_in", problem, Location::caller())
-        }
-        let fraction = self.fraction("uniform_in", dtype, shape.as_ref());
-        stretch(fraction, Tensor::scalar(low, dtype), Tensor::scalar(high, dtype))
+        method("uniform_in", Location::caller(), || {
+            let is_range = low < high && low.is_finite() && high.is_finite();
+            if !is_range {
+                refuse(
+                    format!("the range {low}..{high} is empty or infinite"),
+                    None,
+                )
+            }
+            let fraction = self.fraction(dtype, shape.as_ref());
+            stretch(
+                fraction,
+                Tensor::scalar(low, dtype),
+                Tensor::scalar(high, dtype),
+            )
+        })
     }
 
     /// Floats of mean 0 and variance 1.
@@ -165,15 +186,21 @@ impl Key {
     /// would have no tails.
     #[track_caller]
     pub fn normal(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
-        let drawn = drawn_in("normal", dtype, Location::caller());
-        let fraction = self.fraction("normal", drawn, shape.as_ref());
-        // Not -1, which has no finite image.
-        let low = match drawn {
-            DType::F64 => (-1f64).next_up(),
-            _ => f64::from((-1f32).next_up()),
-        };
-        let u = stretch(fraction, Tensor::scalar(low, drawn), Tensor::scalar(1, drawn));
-        (u.erf_inv() * SQRT_2).cast(dtype)
+        method("normal", Location::caller(), || {
+            let drawn = drawn_in(dtype);
+            // Not -1, which has no finite image.
+            let low = match drawn {
+                DType::F64 => (-1f64).next_up(),
+                _ => f64::from((-1f32).next_up()),
+            };
+            let fraction = self.fraction(drawn, shape.as_ref());
+            let u = stretch(
+                fraction,
+                Tensor::scalar(low, drawn),
+                Tensor::scalar(1, drawn),
+            );
+            (u.erf_inv() * SQRT_2).cast(dtype)
+        })
     }
 
     /// Normal floats, on condition that they lie between `low` and `high`; either may be infinite.
@@ -186,135 +213,154 @@ impl Key {
         dtype: DType,
         shape: impl AsRef<[usize]>,
     ) -> Tensor {
-        let source = Location::caller();
-        let is_range = low < high;
-        if !is_range {
-            refuse("truncated_normal", format!("the range {low}..{high} is empty"), source)
-        }
-        let drawn = drawn_in("truncated_normal", dtype, source);
-        let fraction = self.fraction("truncated_normal", drawn, shape.as_ref());
-        let below = (Tensor::scalar(low, drawn) / SQRT_2).erf();
-        let above = (Tensor::scalar(high, drawn) / SQRT_2).erf();
-        let normal = stretch(fraction, below, above).erf_inv() * SQRT_2;
-        // Rounding must not lead out of the interval.
-        let (low, high) = match drawn {
-            DType::F64 => (low.next_up(), high.next_down()),
-            _ => ((low as f32).next_up().into(), (high as f32).next_down().into()),
-        };
-        normal.maximum(low).minimum(high).cast(dtype)
+        method("truncated_normal", Location::caller(), || {
+            let is_range = low < high;
+            if !is_range {
+                refuse(format!("the range {low}..{high} is empty"), None)
+            }
+            let drawn = drawn_in(dtype);
+            let quantile = |x: f64| (Tensor::scalar(x, drawn) / SQRT_2).erf();
+            let u = stretch(
+                self.fraction(drawn, shape.as_ref()),
+                quantile(low),
+                quantile(high),
+            );
+            // Rounding must not lead out of the interval.
+            let (low, high) = match drawn {
+                DType::F64 => (low.next_up(), high.next_down()),
+                _ => (
+                    (low as f32).next_up().into(),
+                    (high as f32).next_down().into(),
+                ),
+            };
+            (u.erf_inv() * SQRT_2).clamp(low, high).cast(dtype)
+        })
     }
 
     /// `true` with probability `p`, a number or a tensor of floats that broadcasts to `shape`.
     #[track_caller]
     pub fn bernoulli(self, p: impl Into<Operand>, shape: impl AsRef<[usize]>) -> Tensor {
-        let source = Location::caller();
-        let p = match p.into() {
-            Operand::Number(number) => {
-                let in_range = match number {
-                    Number::Float(p) => (0.0..=1.0).contains(&p),
-                    Number::Int(p) => (0..=1).contains(&p),
-                    Number::Bool(_) => true,
-                };
-                if !in_range {
-                    refuse("bernoulli", format!("the probability {number} is not in 0..=1"), source)
+        method("bernoulli", Location::caller(), || {
+            let p = match p.into() {
+                Operand::Number(number) => {
+                    let in_range = match number {
+                        Number::Float(p) => (0.0..=1.0).contains(&p),
+                        Number::Int(p) => (0..=1).contains(&p),
+                        Number::Bool(_) => true,
+                    };
+                    if !in_range {
+                        refuse(format!("the probability {number} is not in 0..=1"), None)
+                    }
+                    Tensor::scalar(number, DType::F32)
                 }
-                Tensor::scalar(number, DType::F32)
-            }
-            Operand::Tensor(p) => p.cast(drawn_in("bernoulli", p.dtype(), source)),
-        };
-        let p = p.broadcast_to(shape.as_ref());
-        self.fraction("bernoulli", p.dtype(), shape.as_ref()).lt(p)
+                Operand::Tensor(p) => p.cast(drawn_in(p.dtype())),
+            };
+            let p = p.broadcast_to(shape.as_ref());
+            self.fraction(p.dtype(), shape.as_ref()).lt(p)
+        })
     }
 
     /// Floats of the standard Gumbel distribution, `-log(-log(u))` of uniform `u`. Narrower types
     /// than `f32` are drawn in `f32` and rounded.
     #[track_caller]
     pub fn gumbel(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
-        let drawn = drawn_in("gumbel", dtype, Location::caller());
-        let fraction = self.fraction("gumbel", drawn, shape.as_ref());
-        let least = match drawn {
-            DType::F64 => f64::MIN_POSITIVE,
-            _ => f64::from(f32::MIN_POSITIVE),
-        };
-        let u = stretch(fraction, Tensor::scalar(least, drawn), Tensor::scalar(1, drawn));
-        (-(-u.log()).log()).cast(dtype)
+        method("gumbel", Location::caller(), || {
+            let drawn = drawn_in(dtype);
+            let least = match drawn {
+                DType::F64 => f64::MIN_POSITIVE,
+                _ => f64::from(f32::MIN_POSITIVE),
+            };
+            let fraction = self.fraction(drawn, shape.as_ref());
+            let u = stretch(
+                fraction,
+                Tensor::scalar(least, drawn),
+                Tensor::scalar(1, drawn),
+            );
+            (-(-u.log()).log()).cast(dtype)
+        })
     }
 
     /// Indices along `axis`, which disappears, with probabilities `logits.softmax(axis)`; `i32`.
     /// (The index of the largest sum of logit and Gumbel noise has that distribution.)
     #[track_caller]
     pub fn categorical(self, logits: Tensor, axis: isize) -> Tensor {
-        let source = Location::caller();
-        let ty = logits.ty();
-        axis_at("categorical", axis, &ty, source);
-        let drawn = drawn_in("categorical", ty.dtype, source);
-        (self.gumbel(drawn, &ty.shape) + logits.cast(drawn)).argmax(axis)
+        method("categorical", Location::caller(), || {
+            let ty = logits.ty();
+            let drawn = drawn_in(ty.dtype);
+            (self.gumbel(drawn, ty.shape) + logits.cast(drawn)).argmax(axis)
+        })
     }
 
     /// `i32` integers in `low..high`.
     #[track_caller]
     pub fn randint(self, low: i32, high: i32, shape: impl AsRef<[usize]>) -> Tensor {
-        if low >= high {
-            let problem = format!("the range {low}..{high} is empty");
-            refuse("randint", problem, Location::caller())
-        }
-        let shape = shape.as_ref();
-        let keys = self.split(2);
-        // 64 random bits modulo the range, from two words: almost without bias.
-        let range = high.wrapping_sub(low) as u32;
-        let word = (1 << 16) % range;
-        let word = word.wrapping_mul(word) % range;
-        let upper = keys[0].bits(shape) % range * word;
-        let offset = (upper + keys[1].bits(shape) % range) % range;
-        offset.bitcast(DType::I32) + low
-    }
-
-    #[track_caller]
-    fn noise(self, op: &'static str, shape: &[usize]) -> [Tensor; 2] {
-        threefry2x32(self.words(op), Counts::positions(shape))
+        method("randint", Location::caller(), || {
+            if low >= high {
+                refuse(format!("the range {low}..{high} is empty"), None)
+            }
+            let keys = self.split(2);
+            // 64 random bits modulo the range, from two words: almost without bias.
+            let range = high.wrapping_sub(low) as u32;
+            let word = (1 << 16) % range;
+            let word = word.wrapping_mul(word) % range;
+            let upper = keys[0].bits(&shape) % range * word;
+            let offset = (upper + keys[1].bits(&shape) % range) % range;
+            offset.bitcast(DType::I32) + low
+        })
     }
 
     /// Floats in `0..1`: random bits become the mantissa of a number in `1..2`.
-    #[track_caller]
-    fn fraction(self, op: &'static str, dtype: DType, shape: &[usize]) -> Tensor {
-        let [first, second] = match dtype {
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self.noise(op, shape),
-            _ => not_a_float(op, dtype, Location::caller()),
-        };
+    fn fraction(self, dtype: DType, shape: &[usize]) -> Tensor {
         let mantissa = match dtype {
             DType::F64 => {
-                let upper = first.cast(DType::U64) << 32;
-                (upper | second.cast(DType::U64)) >> 12 | 0x3ff0_0000_0000_0000i64
+                let [upper, lower] = self
+                    .noise(Counts::positions(shape))
+                    .map(|word| word.cast(DType::U64));
+                (upper << 32 | lower) >> 12 | 0x3ff0_0000_0000_0000i64
             }
-            DType::F16 => (first ^ second).cast(DType::U16) >> 6 | 0x3c00,
-            DType::BF16 => (first ^ second).cast(DType::U8).cast(DType::U16) >> 1 | 0x3f80,
-            _ => (first ^ second) >> 9 | 0x3f80_0000,
+            DType::F32 => self.bits(shape) >> 9 | 0x3f80_0000,
+            DType::F16 => self.bits(shape).cast(DType::U16) >> 6 | 0x3c00,
+            DType::BF16 => self.bits(shape).cast(DType::U8).cast(DType::U16) >> 1 | 0x3f80,
+            _ => not_a_float(dtype),
         };
         mantissa.bitcast(dtype) - 1.0
     }
 }
 
 /// From `0..1` to `low..high`, two scalars.
-#[track_caller]
 fn stretch(fraction: Tensor, low: Tensor, high: Tensor) -> Tensor {
     (fraction * (high - low) + low).maximum(low)
 }
 
 /// The type in which numbers of type `dtype` are drawn before they are rounded.
-fn drawn_in(op: &'static str, dtype: DType, source: Source) -> DType {
+fn drawn_in(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
         dtype if dtype.is_float() => DType::F32,
-        _ => not_a_float(op, dtype, source),
+        _ => not_a_float(dtype),
     }
 }
 
-fn not_a_float(op: &'static str, dtype: DType, source: Source) -> ! {
+fn not_a_float(dtype: DType) -> ! {
     let problem = format!("cannot be of element type {dtype}");
-    let help = "take `DType::F32`, or another floating-point type, and convert it with `.cast(...)`";
-    fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
+    let help =
+        "take `DType::F32`, or another floating-point type, and convert it with `.cast(...)`";
+    fail(
+        ErrorKind::DType {
+            op: "random",
+            problem,
+        },
+        Some(help.into()),
+    )
 }
 
-fn refuse(op: &'static str, problem: String, source: Source) -> ! {
-    fail_at(ErrorKind::Argument { op, problem }, None, source)
+/// Ends the trace; the message gets the name of the method that the user called.
+fn refuse(problem: String, help: Option<&str>) -> ! {
+    fail(
+        ErrorKind::Argument {
+            op: "random",
+            problem,
+        },
+        help.map(str::to_owned),
+    )
 }

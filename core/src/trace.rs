@@ -437,13 +437,13 @@ impl Frame {
 }
 
 /// The type of a tensor of this thread's frames.
-pub(crate) fn type_of(tensor: Tensor, source: Source) -> TensorType {
+pub(crate) fn type_of(tensor: Tensor, op: &'static str, source: Source) -> TensorType {
     let found = FRAMES.with_borrow(|frames| {
         let frame = frames.iter().rev().find(|f| f.id == tensor.frame)?;
         Some(frame.graph.ty(tensor.value).clone())
     });
     found.unwrap_or_else(|| {
-        fail_at(ErrorKind::Escaped { op: "type" }, Some(ESCAPED.to_owned()), source)
+        fail_at(ErrorKind::Escaped { op }, Some(ESCAPED.to_owned()), source)
     })
 }
 

@@ -264,6 +264,15 @@ impl Path {
         }
     }
 
+    /// The leaf in a message: "argument `blocks.mlp.up`", or "the argument" where the path is that of
+    /// the whole tree.
+    pub(crate) fn leaf_of(&self, what: &str) -> String {
+        match self.segments.as_slice() {
+            [] => format!("the {what}"),
+            _ => format!("{what} `{self}`"),
+        }
+    }
+
     /// Whether a container puts dimensions before those of the leaf.
     pub fn is_stacked(&self) -> bool {
         !self.leading.is_empty()

@@ -20,13 +20,16 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
-use shardax::prelude::*;
 use shardax::picture;
+use shardax::prelude::*;
 use shardax::train::{Log, Meter, Progress, Text, run_ahead};
 
 use model::Gpt;
 use options::Options;
 use training::TrainState;
+
+/// How much the model writes at the end.
+const CHARACTERS: usize = 200;
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -46,31 +49,28 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // 1. A layout says what the names in the model's annotations mean on a mesh of devices.
     let layout = options.layout()?;
     println!("{layout}");
+    let mut log = options.log.as_ref().map(Log::create).transpose()?;
 
     // 2. Tokens for every step: windows of a text, or those of the reference run.
     let text = match options.reference {
         None => Some(Text::read(options.data(), window)?),
         Some(_) => None,
     };
-    let reference_tokens = match &text {
-        Some(_) => Vec::new(),
+    let tokens: Box<dyn Fn(usize) -> Vec<i32>> = match &text {
+        Some(text) => Box::new(|step| text.batch(seed, step, batch, window)),
         None => {
-            let tokens = jit(move || reference::tokens(config, batch, steps)).layout(&layout);
-            tokens.call(())?.to_vec::<i32>()?
-        }
-    };
-    let tokens = |step: usize| match &text {
-        Some(text) => Array::from_slice(&text.batch(seed, step, batch, window), [batch, window]),
-        None => {
-            let size = batch * window;
-            Array::from_slice(&reference_tokens[step * size..][..size], [batch, window])
+            let all = jit(move || reference::tokens(config, batch, steps)).layout(&layout);
+            let all = all.call(())?.to_vec()?;
+            Box::new(move |step| all[step * batch * window..][..batch * window].to_vec())
         }
     };
 
     // 3. Initialisation is a program like any other: each device computes its own shards.
     let init = jit(move || {
         let random = |name: &str, shape: &[usize]| {
-            let key = name.bytes().fold(Key::from_seed(seed), |key, byte| key.fold_in(byte));
+            let key = name
+                .bytes()
+                .fold(Key::from_seed(seed), |key, byte| key.fold_in(byte));
             key.normal(DType::F32, shape) * 0.02
         };
         recipe.init(match options.reference {
@@ -95,10 +95,12 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
     // 5. Steps are launched without waiting, each on the state that the one before gives up.
     let mut progress = Progress::new(steps);
-    let mut log = options.log.as_ref().map(Log::create).transpose()?;
     let mut meter = Meter::start(batch * config.context);
     let mut losses = Vec::new();
-    let launch = |i, state| Ok(step.call((state, tokens(i)?))?);
+    let launch = |i, state| {
+        let tokens = Array::from_slice(&tokens(i), [batch, window])?;
+        Ok(step.call((state, tokens))?)
+    };
     let finish = |loss: Array| {
         let record = meter.finished(loss.item()?);
         losses.push(record.loss);
@@ -113,21 +115,25 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let last = &losses[losses.len().saturating_sub(20)..];
         let mean = last.iter().sum::<f32>() / last.len().max(1) as f32;
         let unigram = text.unigram_entropy();
-        println!("loss {mean:.3} in the last steps; knowing only how frequent bytes are: {unigram:.3}");
+        println!(
+            "loss {mean:.3} in the last steps; knowing only how frequent bytes are: {unigram:.3}"
+        );
 
-        let prompt = text.validation_batch(seed, 0, batch, config.context);
-        let write = move |model: Gpt, prompt: Tensor| {
+        let prompts = text.validation_batch(seed, 0, batch, config.context);
+        let window = Array::from_slice(&prompts, [batch, config.context])?;
+        let write = jit(move |model: Gpt, window: Tensor| {
             let model = recipe.precision.cast(model);
-            sample::sample(model, prompt, Key::from_seed(seed), 200)
-        };
-        let prompt_array = Array::from_slice(&prompt, [batch, config.context])?;
-        let written = jit(write).layout(&layout).call((state.model, prompt_array))?.to_vec::<i32>()?;
-        for row in 0..2.min(batch) {
-            let bytes = |tokens: Vec<i32>| -> Vec<u8> { tokens.iter().map(|&t| t as u8).collect() };
-            let given = bytes(prompt[row * config.context..][..config.context].to_vec());
-            let new = bytes(written.iter().skip(row).step_by(batch).copied().collect());
-            println!("\n--- given {:?}, the model goes on:", String::from_utf8_lossy(&given));
-            println!("{}", String::from_utf8_lossy(&new));
+            sample::sample(model, window, Key::from_seed(seed), CHARACTERS)
+        });
+        let written = write.layout(&layout).call((state.model, window))?;
+        let written = written.to_vec::<i32>()?;
+        for row in 0..2 {
+            let prompt = Text::decode(&prompts[row * config.context..][..config.context]);
+            println!("\n--- given {prompt:?}, the model goes on:");
+            println!(
+                "{}",
+                Text::decode(&written[row * CHARACTERS..][..CHARACTERS])
+            );
         }
     }
     Ok(())

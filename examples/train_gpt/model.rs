@@ -102,7 +102,13 @@ impl Gpt {
 
     /// Initial parameters: weights as `weight(name, shape)` makes them, gains 1, the rest 0.
     pub(crate) fn init(config: Config, weight: impl Fn(&'static str, &[usize]) -> Tensor) -> Self {
-        let Config { layers: l, width: d, heads: h, vocab, context } = config;
+        let Config {
+            layers: l,
+            width: d,
+            heads: h,
+            vocab,
+            context,
+        } = config;
         let k = d / h;
         let zeros = |shape: &[usize]| Tensor::zeros(DType::F32, shape);
         Gpt {

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
@@ -18,12 +19,12 @@ pub(crate) struct Options {
     /// A file or a folder of text [default: this repository's own text and source]
     #[arg(long)]
     pub(crate) data: Option<PathBuf>,
-    /// Training steps [default: 300, and 20 for a reference run]
+    /// Training steps [default: 500, and 20 for a reference run]
     #[arg(long)]
-    pub(crate) steps: Option<usize>,
+    pub(crate) steps: Option<NonZeroUsize>,
     /// Devices [default: as many as the mesh has, else 8]
     #[arg(long)]
-    pub(crate) devices: Option<usize>,
+    pub(crate) devices: Option<NonZeroUsize>,
     /// Names and sizes of the device grid's axes, such as data=2,model=4
     #[arg(long)]
     pub(crate) mesh: Option<Mesh>,
@@ -57,8 +58,11 @@ impl Options {
     /// The mesh with the preset's rules. Without `--mesh` up to four devices share each layer under
     /// tensor parallelism, and the others have batches of their own.
     pub(crate) fn layout(&self) -> Result<Layout, Box<dyn Error>> {
-        let devices = self.devices.unwrap_or(8);
-        let model = [4, 2].into_iter().find(|n| devices % n == 0).unwrap_or(1);
+        let devices = self.devices.map_or(8, NonZeroUsize::get);
+        let model = [4, 2]
+            .into_iter()
+            .find(|n| devices.is_multiple_of(*n))
+            .unwrap_or(1);
         let mesh = match (&self.mesh, self.layout) {
             (Some(mesh), _) => mesh.clone(),
             (None, Preset::Ddp | Preset::Fsdp) => Mesh::new([("data", devices)])?,
@@ -67,19 +71,26 @@ impl Options {
             }
         };
         if let Some(devices) = self.devices {
-            mesh.check_devices(devices)?;
+            mesh.check_devices(devices.get())?;
         }
         Ok(self.layout.layout(mesh)?.partitioner(self.partitioner))
     }
 
     /// The model's sizes, and the number of sequences in a batch.
     pub(crate) fn config(&self) -> (Config, usize) {
-        let default = Config { layers: 4, width: 128, heads: 8, vocab: 256, context: 64 };
-        self.reference.map_or((default, 16), reference::Size::config)
+        let default = Config {
+            layers: 2,
+            width: 128,
+            heads: 8,
+            vocab: 256,
+            context: 64,
+        };
+        self.reference
+            .map_or((default, 32), reference::Size::config)
     }
 
     pub(crate) fn recipe(&self) -> Recipe {
-        let lr = if self.reference.is_some() { 1e-3 } else { 3e-3 };
+        let lr = if self.reference.is_some() { 1e-3 } else { 2e-3 };
         let precision = match self.dtype {
             Dtype::F32 => Precision::F32,
             Dtype::Bf16 => Precision::BF16,
@@ -88,11 +99,13 @@ impl Options {
     }
 
     pub(crate) fn steps(&self) -> usize {
-        let default = if self.reference.is_some() { 20 } else { 300 };
-        self.steps.unwrap_or(default)
+        let default = if self.reference.is_some() { 20 } else { 500 };
+        self.steps.map_or(default, NonZeroUsize::get)
     }
 
     pub(crate) fn data(&self) -> PathBuf {
-        self.data.clone().unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
+        self.data
+            .clone()
+            .unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
     }
 }

@@ -20,7 +20,16 @@ impl Size {
             Size::Small => (4, 256, 8, 256, 128, 16),
             Size::Gpt2 => (12, 768, 12, 50257, 256, 4),
         };
-        (Config { layers, width, heads, vocab, context }, batch)
+        (
+            Config {
+                layers,
+                width,
+                heads,
+                vocab,
+                context,
+            },
+            batch,
+        )
     }
 }
 
@@ -44,7 +53,9 @@ pub(crate) fn tokens(config: Config, batch: usize, steps: usize) -> Tensor {
 fn row_major(shape: &[usize]) -> Tensor {
     let stride = |axis: usize| shape[axis + 1..].iter().product::<usize>() as u32;
     let index = |axis: usize| Tensor::iota(DType::U32, shape, axis as isize) * stride(axis);
-    (0..shape.len()).map(index).fold(Tensor::zeros(DType::U32, shape), |sum, i| sum + i)
+    (0..shape.len())
+        .map(index)
+        .fold(Tensor::zeros(DType::U32, shape), |sum, i| sum + i)
 }
 
 /// A hash of integers.

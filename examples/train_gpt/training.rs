@@ -17,7 +17,7 @@ pub(crate) struct TrainState<L = Tensor> {
 /// What a step does with gradients, and in which element type the model computes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe {
-    pub adam: AdamW,
+    adam: AdamW,
     pub(crate) precision: Precision,
 }
 
@@ -26,23 +26,40 @@ impl Recipe {
     pub(crate) fn new(lr: f64, precision: Precision) -> Self {
         let is_weight = |path: &Path, _| {
             let path = path.to_string();
-            path.rsplit('.').next().is_some_and(|name| name.starts_with('w'))
+            path.rsplit('.')
+                .next()
+                .is_some_and(|name| name.starts_with('w'))
         };
-        let adam = AdamW { lr, decays: is_weight, ..AdamW::default() };
+        let adam = AdamW {
+            lr,
+            decays: is_weight,
+            ..AdamW::default()
+        };
         Recipe { adam, precision }
     }
 
     pub(crate) fn init(&self, model: Gpt) -> TrainState {
         let moments = self.adam.init(&model);
-        TrainState { model, moments, step: Tensor::scalar(0, DType::I32) }
+        TrainState {
+            model,
+            moments,
+            step: Tensor::scalar(0, DType::I32),
+        }
     }
 
     pub(crate) fn step(&self, state: TrainState, tokens: Tensor) -> (TrainState, Tensor) {
-        let TrainState { model, moments, step } = state;
         let loss = |model: Gpt| self.precision.cast(model).loss(tokens);
-        let (loss, gradients) = value_and_grad(loss)(model.clone());
+        let (loss, gradients) = value_and_grad(loss)(state.model.clone());
         let (gradients, _norm) = clip_by_global_norm(gradients, 1.0);
-        let (model, moments) = self.adam.update(model, gradients, moments, step);
-        (TrainState { model, moments, step: step + 1 }, loss)
+        let (model, moments) = self
+            .adam
+            .update(state.model, gradients, state.moments, state.step);
+        let step = state.step + 1;
+        let state = TrainState {
+            model,
+            moments,
+            step,
+        };
+        (state, loss)
     }
 }

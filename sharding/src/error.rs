@@ -12,7 +12,7 @@ use crate::mesh::Mesh;
 #[non_exhaustive]
 pub enum Error {
     /// A mesh cannot be made of the axes given.
-    #[error("cannot make a mesh: {}", list(faults))]
+    #[error("cannot make a mesh:{}", list(faults))]
     Mesh {
         /// Everything that is wrong with them.
         faults: Vec<MeshFault>,
@@ -54,7 +54,7 @@ pub enum Error {
         mesh: Mesh,
     },
     /// Rules of a layout name axes that its mesh does not have, or one axis twice.
-    #[error("the layout does not fit mesh {mesh}: {}", list(faults))]
+    #[error("the layout does not fit mesh {mesh}:{}", list(faults))]
     Rules {
         /// The layout's mesh.
         mesh: Mesh,
@@ -135,10 +135,10 @@ pub struct RuleFault {
     pub fault: SpecFault,
 }
 
-/// One fault as it is, several as a list of lines.
+/// One fault as it is, several as a list of lines; to stand after a colon.
 pub(crate) fn list<T: fmt::Display>(faults: &[T]) -> String {
     match faults {
-        [fault] => fault.to_string(),
+        [fault] => format!(" {fault}"),
         faults => faults
             .iter()
             .map(|fault| format!("\n  - {fault}"))

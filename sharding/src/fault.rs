@@ -66,10 +66,8 @@ pub enum SpecFault {
     },
     /// One axis was to split two dimensions, or one dimension twice.
     #[error(
-        "mesh axis `{axis}` is wanted twice, by {} and by {}: an axis splits one dimension of an \
-         array, once",
-        place(first),
-        place(second)
+        "mesh axis `{axis}` is wanted twice, by {}: an axis splits one dimension of an array, once",
+        places(first, second)
     )]
     AxisTwice {
         /// The axis.
@@ -101,6 +99,32 @@ pub enum SpecFault {
         /// How many devices the mesh has.
         device_count: usize,
     },
+}
+
+impl SpecFault {
+    /// Whether both have one cause: what mends this one mends the other.
+    ///
+    /// So it is with dimensions of one name and size, in whatever place, that the same axes do not
+    /// divide.
+    pub fn has_cause_of(&self, other: &SpecFault) -> bool {
+        match (self, other) {
+            (
+                SpecFault::Indivisible {
+                    dimension,
+                    size,
+                    axes,
+                },
+                SpecFault::Indivisible {
+                    dimension: other_dimension,
+                    size: other_size,
+                    axes: other_axes,
+                },
+            ) if dimension.name.is_some() => {
+                (dimension.name, size, axes) == (other_dimension.name, other_size, other_axes)
+            }
+            _ => self == other,
+        }
+    }
 }
 
 /// A choice that was made for the user and that a report should show.
@@ -201,10 +225,14 @@ fn prefix(dimension: &Option<Dimension>) -> String {
     }
 }
 
-fn place(dimension: &Option<Dimension>) -> String {
-    match dimension {
+fn places(first: &Option<Dimension>, second: &Option<Dimension>) -> String {
+    let place = |dimension: &Option<Dimension>| match dimension {
         Some(dimension) => dimension.to_string(),
         None => "the same rule".to_owned(),
+    };
+    match first == second {
+        true => place(first),
+        false => format!("{} and by {}", place(first), place(second)),
     }
 }
 

@@ -299,11 +299,11 @@ mod tests {
             .shard_every_parameter("fsdp");
         assert_eq!(
             layout.validate().unwrap_err().to_string(),
-            "the layout does not fit mesh data=2 x model=4: \
+            "the layout does not fit mesh data=2 x model=4:\
              \n  - rule for `batch`: the mesh has no axis `dat`: did you mean `data`? There are data, \
              model\
-             \n  - rule for `mlp`: mesh axis `model` is wanted twice, by the same rule and by the same \
-             rule: an axis splits one dimension of an array, once\
+             \n  - rule for `mlp`: mesh axis `model` is wanted twice, by the same rule: an \
+             axis splits one dimension of an array, once\
              \n  - rule for `embed`: the mesh has no axis `pipe`: there are data, model\
              \n  - rule for every parameter: the mesh has no axis `fsdp`: there are data, model"
         );

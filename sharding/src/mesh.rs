@@ -257,7 +257,7 @@ mod tests {
         ]);
         assert_eq!(
             error.unwrap_err().to_string(),
-            "cannot make a mesh: \
+            "cannot make a mesh:\
              \n  - axis `data` has size 0: an axis has at least one device\
              \n  - axis `data` is there more than once: give each axis a name of its own\
              \n  - axis 2 has an empty name: name it, for example `data`\
@@ -278,7 +278,7 @@ mod tests {
         let error = "data,model=four,x=-1, =3".parse::<Mesh>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot make a mesh: \
+            "cannot make a mesh:\
              \n  - `data` is not NAME=SIZE: write a mesh as in `data=2,model=4`\
              \n  - size `four` of axis `model` is not a whole number that fits\
              \n  - size `-1` of axis `x` is not a whole number that fits\

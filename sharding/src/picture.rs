@@ -13,7 +13,7 @@ const WIDTH: usize = 60;
 const ROWS: usize = 8;
 
 /// Draws how an array of this shape lies on the mesh: a grid of its blocks, each with the positions of
-/// the devices that hold it, its rows and columns labelled with the ranges of indices.
+/// the devices that hold it, its rows and columns labeled with the ranges of indices.
 ///
 /// Of an array with more than two dimensions the two that are split into most parts are drawn, at the
 /// first block along the others. What does not fit in 60 columns and 8 rows is left out, and the
@@ -166,7 +166,7 @@ fn ranges(positions: &[usize]) -> String {
     format!("{},..", &text[..kept])
 }
 
-/// Labelled cells, all as wide as the widest.
+/// Labeled cells, all as wide as the widest.
 struct Grid {
     rows: Vec<String>,
     columns: Vec<String>,

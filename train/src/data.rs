@@ -94,6 +94,12 @@ impl Text {
         windows(&self.bytes[self.split..], seed, step, rows, window)
     }
 
+    /// The text that tokens stand for; what is no UTF-8 becomes replacement characters.
+    pub fn decode(tokens: &[i32]) -> String {
+        let bytes: Vec<u8> = tokens.iter().map(|&token| token as u8).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The loss, in nats a token, of the best model that knows how frequent each token is and nothing
     /// of their order: what a trained model must be well below.
     pub fn unigram_entropy(&self) -> f64 {
@@ -115,7 +121,10 @@ fn windows(text: &[u8], seed: u64, step: usize, rows: usize, window: usize) -> V
         let start = (mix(mix(mix(seed) ^ step as u64) ^ row as u64) % places) as usize;
         text.iter().cycle().skip(start).take(window)
     };
-    (0..rows).flat_map(row).map(|&byte| i32::from(byte)).collect()
+    (0..rows)
+        .flat_map(row)
+        .map(|&byte| i32::from(byte))
+        .collect()
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -195,7 +204,10 @@ mod tests {
         }
         for row in text.validation_batch(7, 3, 4, 9).chunks(9) {
             let row: Vec<u8> = row.iter().map(|&t| t as u8).collect();
-            assert!(content[180..].windows(9).any(|window| window == row), "{row:?}");
+            assert!(
+                content[180..].windows(9).any(|window| window == row),
+                "{row:?}"
+            );
         }
     }
 
@@ -207,6 +219,13 @@ mod tests {
         let starts: std::collections::BTreeSet<i32> =
             (0..2000).map(|step| text.batch(0, step, 1, 5)[0]).collect();
         assert_eq!(starts.len(), 90 - 5 + 1);
+    }
+
+    #[test]
+    fn tokens_are_bytes() {
+        let tokens: Vec<i32> = "nàïve\n".bytes().map(i32::from).collect();
+        assert_eq!(Text::decode(&tokens), "nàïve\n");
+        assert_eq!(Text::decode(&[97, 0xff, 98]), "a\u{fffd}b");
     }
 
     #[test]

@@ -98,7 +98,15 @@ mod tests {
         if !Path::new("/dev/full").exists() {
             return;
         }
-        let error = Log::create("/dev/full").unwrap().write(&RECORD).unwrap_err();
-        assert!(error.to_string().starts_with("cannot write the log /dev/full: "), "{error}");
+        let error = Log::create("/dev/full")
+            .unwrap()
+            .write(&RECORD)
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot write the log /dev/full: "),
+            "{error}"
+        );
     }
 }

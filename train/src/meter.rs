@@ -66,6 +66,9 @@ mod tests {
         assert!(first.step_ms >= 20.0, "{first:?}");
         assert!(second.step_ms < first.step_ms, "{second:?}");
         let expected = 100.0 / (first.step_ms / 1e3);
-        assert!((first.tokens_per_s / expected - 1.0).abs() < 1e-6, "{first:?}");
+        assert!(
+            (first.tokens_per_s / expected - 1.0).abs() < 1e-6,
+            "{first:?}"
+        );
     }
 }

@@ -65,7 +65,10 @@ impl Progress {
         };
         self.smoothed_ms = (record.step > 0).then_some(ms);
         let tokens_per_s = record.tokens_per_s * record.step_ms / ms.max(1e-6);
-        format!("loss {:.3}  {tokens_per_s:.0} tokens/s  {ms:.1} ms/step", record.loss)
+        format!(
+            "loss {:.3}  {tokens_per_s:.0} tokens/s  {ms:.1} ms/step",
+            record.loss
+        )
     }
 }
 
@@ -86,8 +89,17 @@ mod tests {
     fn the_pace_is_smoothed_from_the_second_step_on() {
         let mut progress = Progress::new(3);
         let mut message = |step, loss, ms| progress.message(&record(step, loss, ms));
-        assert_eq!(message(0, 5.0, 500.0), "loss 5.000  2000 tokens/s  500.0 ms/step");
-        assert_eq!(message(1, 4.0, 10.0), "loss 4.000  100000 tokens/s  10.0 ms/step");
-        assert_eq!(message(2, 3.0, 20.0), "loss 3.000  90909 tokens/s  11.0 ms/step");
+        assert_eq!(
+            message(0, 5.0, 500.0),
+            "loss 5.000  2000 tokens/s  500.0 ms/step"
+        );
+        assert_eq!(
+            message(1, 4.0, 10.0),
+            "loss 4.000  100000 tokens/s  10.0 ms/step"
+        );
+        assert_eq!(
+            message(2, 3.0, 20.0),
+            "loss 3.000  90909 tokens/s  11.0 ms/step"
+        );
     }
 }

@@ -280,7 +280,7 @@ pub enum Error {
     Sharding(#[from] shardax_sharding::Error),
 
     /// Annotations that the layout cannot follow.
-    #[error("the layout does not fit the program:{}", each_on_a_line(.faults))]
+    #[error("the layout does not fit the program:{}", by_cause(.faults))]
     Layout {
         /// Every fault found.
         faults: Vec<LayoutFault>,
@@ -428,6 +428,31 @@ impl fmt::Display for LayoutFault {
 
 fn each_on_a_line<T: fmt::Display>(faults: &[T]) -> String {
     faults.iter().map(|fault| format!("\n  {fault}")).collect()
+}
+
+/// Each fault on a line, those of one cause together: one rule that does not fit concerns many
+/// parameters, and the optimizer state of each.
+fn by_cause(faults: &[LayoutFault]) -> String {
+    const SHOWN: usize = 6;
+    let mut text = String::new();
+    for (i, fault) in faults.iter().enumerate() {
+        let same = |other: &&LayoutFault| fault.fault.has_cause_of(&other.fault);
+        if faults[..i].iter().any(|other| same(&other)) {
+            continue;
+        }
+        text.push_str(&format!("\n  {fault}"));
+        let others: Vec<_> = faults[i + 1..].iter().filter(same).collect();
+        for other in others.iter().take(SHOWN) {
+            text.push_str(&format!("\n    and {}", other.what));
+            if let Some(at) = other.source {
+                text.push_str(&format!(" --> {}:{}:{}", at.file(), at.line(), at.column()));
+            }
+        }
+        if let Some(more @ 1..) = others.len().checked_sub(SHOWN) {
+            text.push_str(&format!("\n    and {more} more"));
+        }
+    }
+    text
 }
 
 /// What is wrong with the arguments of a launch.

@@ -8,7 +8,6 @@
 
 use crate::dtype::DType;
 use crate::lax;
-use crate::literal::Number;
 use crate::op::Binary;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -29,9 +28,10 @@ pub(super) struct Counts {
 
 impl Counts {
     /// The row-major position of every element.
-    #[track_caller]
     pub(super) fn positions(shape: &[usize]) -> Self {
-        let elements = shape.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
+        let elements = shape
+            .iter()
+            .fold(1u64, |n, &size| n.saturating_mul(size as u64));
         if elements <= 1 << 32 {
             let low = row_major(DType::U32, shape);
             return Counts { high: None, low };
@@ -44,27 +44,25 @@ impl Counts {
     }
 }
 
-#[track_caller]
 fn row_major(dtype: DType, shape: &[usize]) -> Tensor {
     let ty = TensorType::new(dtype, shape);
-    let mut positions = lax::zeros(&ty);
+    let mut positions: Option<Tensor> = None;
     let mut stride = 1i64;
-    let mut is_zero = true;
     for (dimension, &size) in shape.iter().enumerate().rev() {
         // A dimension of size 0 leaves no element to count.
         if size > 1 && !shape.contains(&0) {
             let along = lax::iota(ty.clone(), dimension);
-            let steps = if stride == 1 { along } else { along * Number::Int(stride) };
-            positions = if is_zero { steps } else { lax::add(steps, positions) };
-            is_zero = false;
+            positions = Some(match positions {
+                Some(inner) => along * stride + inner,
+                None => along,
+            });
             stride = stride.saturating_mul(size as i64);
         }
     }
-    positions
+    positions.unwrap_or_else(|| lax::zeros(&ty))
 }
 
 /// The two words of noise for each count; `key` is two scalars.
-#[track_caller]
 pub(super) fn threefry2x32(key: [Tensor; 2], counts: Counts) -> [Tensor; 2] {
     let shape = counts.low.shape();
     let parity = lax::binary(Binary::Xor, key[0], key[1]) ^ PARITY;
@@ -85,7 +83,6 @@ pub(super) fn threefry2x32(key: [Tensor; 2], counts: Counts) -> [Tensor; 2] {
 }
 
 /// The bits of each `u32`, moved up by `distance` (1 to 31), those at the top to the bottom.
-#[track_caller]
 fn rotate_left(x: Tensor, distance: u32) -> Tensor {
     lax::binary(Binary::Or, x << distance, x >> (32 - distance))
 }
@@ -116,7 +113,11 @@ mod tests {
     #[test]
     fn positions_past_32_bits_take_two_words() {
         assert!(!equations(&[1 << 16, 1 << 16]).1.contains("u64"));
-        assert!(equations(&[(1 << 16) + 1, 1 << 16]).1.contains("shift_right"));
+        assert!(
+            equations(&[(1 << 16) + 1, 1 << 16])
+                .1
+                .contains("shift_right")
+        );
         assert!(equations(&[(1 << 16) + 1, 1 << 16]).1.contains("u64"));
     }
 

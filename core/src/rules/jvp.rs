@@ -46,6 +46,9 @@ fn tangents(
 ) -> Tangents {
     let same_op = |operands: &[Tensor]| emit(equation.op.clone(), operands, equation.source)[0];
     let none: Tangents = smallvec![None; y.len()];
+    if let Op::BitcastConvert(_) = equation.op {
+        no_derivative(equation, "the bits of a number have no derivative");
+    }
     if !y.iter().any(|y| y.dtype().is_differentiable()) {
         return none;
     }
@@ -101,11 +104,11 @@ fn tangents(
         Op::Reduce(Reducer::Max | Reducer::Min, dims) => {
             smallvec![t[0].map(|t0| extremum(x[0], t0, y[0], dims))]
         }
-        Op::BitcastConvert(_) => no_derivative(equation, "the bits of a number have no derivative"),
         Op::Reduce(Reducer::And | Reducer::Or, _)
         | Op::Constant(_)
         | Op::Iota { .. }
         | Op::Compare(_)
+        | Op::BitcastConvert(_)
         | Op::StopGradient => none,
         Op::Scan(_) | Op::Remat(_) => none,
         Op::Tangent(_) => no_derivative(equation, "a tangent outlived its linearization"),

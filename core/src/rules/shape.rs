@@ -231,7 +231,11 @@ impl Rule<'_> {
         let ty = self.operand(0)?;
         if ty.dtype.host_bytes() != dtype.host_bytes() {
             return self.dtype_error(
-                format!("{ty} and {dtype} have elements of different widths"),
+                format!(
+                    "elements of {ty} have {} bytes, those of {dtype} {}",
+                    ty.dtype.host_bytes(),
+                    dtype.host_bytes()
+                ),
                 None,
             );
         }
@@ -315,9 +319,16 @@ impl Rule<'_> {
             if ty.rank() == first.rank() {
                 expected[dimension] = ty.shape[dimension];
             }
-            if ty.dtype != first.dtype || ty.shape != expected {
+            if ty.dtype != first.dtype {
+                return self.dtype_error(
+                    format!("operand {position} is {ty}, operand 0 is {first}"),
+                    Some("convert one of them with `.cast(...)`".into()),
+                );
+            }
+            if ty.shape != expected {
                 return self.shape_error(format!(
-                    "operand {position}, {ty}, does not continue {first} along dimension {dimension}"
+                    "operand {position} is {ty}, operand 0 is {first}: they may differ in dimension \
+                     {dimension} alone"
                 ));
             }
             shape[dimension] += ty.shape[dimension];

@@ -30,7 +30,6 @@ pub use arithmetic::Operand;
 pub use create::concatenate;
 pub use einsum::einsum;
 pub use reduce::Axes;
-pub(crate) use shape::axis_at;
 
 /// A value of the program being traced.
 ///
@@ -52,7 +51,7 @@ impl Tensor {
     /// Element type and shape.
     #[track_caller]
     pub fn ty(self) -> TensorType {
-        type_of(self, Location::caller())
+        type_of(self, "ty", Location::caller())
     }
 
     /// Dimension sizes.

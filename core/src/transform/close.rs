@@ -16,15 +16,16 @@ pub(crate) struct Closed<R> {
     pub result: R,
 }
 
-/// Traces `f` on inputs like `args`.
+/// Traces `f` on inputs like `args`, for the transform `op`.
 pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
     args: &A,
     f: impl FnOnce(A) -> R,
+    op: &'static str,
     source: Source,
 ) -> Closed<R> {
     let mut operands = leaves(args);
     let traced = region(|| {
-        let args = args.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, source)));
+        let args = args.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, op, source)));
         f(args).replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
     });
     let mut graph = traced.graph;

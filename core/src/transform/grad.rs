@@ -76,7 +76,7 @@ fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
         _ => *t,
     };
     let used = |parameters: P| f(parameters.replace_leaves(&mut { in_use }));
-    let traced = close(&parameters, used, source);
+    let traced = close(&parameters, used, "grad", source);
     let loss = traced.result.loss();
     let ty = traced.graph.ty(loss.value);
     if ty.rank() != 0 || !ty.dtype.is_float() {
@@ -174,7 +174,7 @@ pub fn vjp<A: Tree<Tensor>, R: Tree<Tensor>>(
 ) -> (R, impl FnOnce(R) -> A) {
     let source = Location::caller();
     check_differentiable(&argument, "vjp", source);
-    let traced = close(&argument, f, source);
+    let traced = close(&argument, f, "vjp", source);
     let parameters = leaves(&argument).len();
     let pullback = at(source, || Pullback::new(&traced, parameters, source));
     let result = rebuild(&traced.result, &pullback.results);
@@ -210,9 +210,9 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
     let source = Location::caller();
     check_differentiable(&argument, "jvp", source);
     let types: Vec<TensorType> =
-        leaves(&argument).into_iter().map(|t| type_of(t, source)).collect();
+        leaves(&argument).into_iter().map(|t| type_of(t, "jvp", source)).collect();
     check_alike("jvp", ["tangent", "argument"], &tangent, &types, source);
-    let traced = close(&argument, f, source);
+    let traced = close(&argument, f, "jvp", source);
     let tangents = leaves(&tangent);
     let dual = |(i, &primal): (usize, &Tensor)| Dual {
         primal,
@@ -239,13 +239,11 @@ fn check_alike<T: Tree<Tensor>>(
     let mut problems = Vec::new();
     let mut count = 0;
     given.visit_leaves(&mut Path::root(), &mut |path, t| {
-        let found = type_of(*t, source);
+        let found = type_of(*t, op, source);
         let wanted = types.get(count).filter(|ty| ty.dtype.is_differentiable());
         count += 1;
         if let Some(wanted) = wanted.filter(|wanted| **wanted != found) {
-            let path = path.to_string();
-            let path = if path.is_empty() { what } else { &path };
-            problems.push(format!("`{path}` is {found}, the {like} is {wanted}"));
+            problems.push(format!("{} is {found}, the {like} is {wanted}", path.leaf_of(what)));
         }
     });
     if count != types.len() {
@@ -260,11 +258,9 @@ fn check_alike<T: Tree<Tensor>>(
 fn check_differentiable<P: Tree<Tensor>>(parameters: &P, op: &'static str, source: Source) {
     let mut problems = Vec::new();
     parameters.visit_leaves(&mut Path::root(), &mut |path, t| {
-        let ty = type_of(*t, source);
+        let ty = type_of(*t, op, source);
         if !ty.dtype.is_differentiable() {
-            let path = path.to_string();
-            let path = if path.is_empty() { "the argument" } else { &path };
-            problems.push(format!("`{path}` is {ty}"));
+            problems.push(format!("{} is {ty}", path.leaf_of("argument")));
         }
     });
     if !problems.is_empty() {

@@ -30,7 +30,7 @@ use crate::tree::Tree;
 pub fn remat<A: Tree<Tensor>, R: Tree<Tensor>>(f: impl Fn(A) -> R) -> impl Fn(A) -> R {
     let source = Location::caller();
     move |args| {
-        let traced = close(&args, &f, source);
+        let traced = close(&args, &f, "remat", source);
         let op = Op::Remat(Remat {
             body: Arc::new(traced.graph),
             recomputes: false,

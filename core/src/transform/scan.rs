@@ -70,9 +70,9 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     let xs_leaves = leaves(&xs);
     let length = leading_size(&xs, source);
     let traced = region(|| {
-        let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, source)));
+        let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, "scan", source)));
         let x = xs.replace_leaves(&mut |_, t: &Tensor| {
-            let ty = type_of(*t, source);
+            let ty = type_of(*t, "scan", source);
             input(TensorType::new(ty.dtype, &ty.shape[1..]))
         });
         let (carry, y) = f(carry, x);
@@ -105,23 +105,23 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
 fn leading_size<X: Tree<Tensor>>(xs: &X, source: Source) -> usize {
     let mut sizes: Vec<(String, TensorType)> = Vec::new();
     xs.visit_leaves(&mut Path::root(), &mut |path, t| {
-        sizes.push((path.to_string(), type_of(*t, source)));
+        sizes.push((path.leaf_of("xs"), type_of(*t, "scan", source)));
     });
     let first = sizes.iter().find_map(|(_, ty)| ty.shape.first().copied());
     let differs = sizes.iter().any(|(_, ty)| ty.shape.first().copied() != first);
     match first {
         Some(length) if !differs => length,
         _ => {
-            let listed: Vec<String> = sizes
-                .iter()
-                .map(|(path, ty)| format!("`{}` {ty}", if path.is_empty() { "xs" } else { path }))
-                .collect();
-            let problem = if sizes.is_empty() {
-                "there is nothing to scan over: `xs` has no leaves".to_owned()
+            let listed: Vec<String> =
+                sizes.iter().map(|(leaf, ty)| format!("{leaf} is {ty}")).collect();
+            let (problem, help) = if sizes.is_empty() {
+                let problem = "there is nothing to scan over: xs has no leaves".to_owned();
+                (problem, "to count iterations, scan over `Tensor::arange(DType::I32, count)`")
             } else {
-                format!("the leaves of `xs` have no common leading size: {}", listed.join(", "))
+                let listed = listed.join(", ");
+                let problem = format!("the leaves of xs have no common leading size: {listed}");
+                (problem, "every leaf of xs needs the same size in dimension 0")
             };
-            let help = "every leaf of `xs` needs the same size in dimension 0";
             fail_at(ErrorKind::Shape { op: "scan", problem }, Some(help.into()), source)
         }
     }
@@ -132,16 +132,15 @@ fn check_carry<C: Tree<Tensor>>(graph: &Graph, carry: &C, initial: &[Tensor], so
     let mut position = 0;
     carry.visit_leaves(&mut Path::root(), &mut |path, t| {
         let (before, after) = (initial.get(position).map(|t| t.ty()), graph.ty(t.value));
-        if before.as_ref() != Some(after) {
-            let path = path.to_string();
-            let path = if path.is_empty() { "carry" } else { &path };
-            let before = before.map_or("nothing".to_owned(), |ty| ty.to_string());
-            problems.push(format!("`{path}` goes in as {before} and comes out as {after}"));
+        if let Some(before) = before.filter(|before| before != after) {
+            let leaf = path.leaf_of("carry");
+            problems.push(format!("{leaf} goes in as {before} and comes out as {after}"));
         }
         position += 1;
     });
     if position != initial.len() {
-        problems.push(format!("it goes in with {} leaves and comes out with {position}", initial.len()));
+        let count = initial.len();
+        problems.push(format!("it goes in with {count} leaves and comes out with {position}"));
     }
     if !problems.is_empty() {
         let problem = format!("the carry changes its type: {}", problems.join("; "));

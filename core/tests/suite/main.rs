@@ -1,9 +1,13 @@
 //! The crate against a reference interpreter and finite differences.
 
 mod derivatives;
+mod errors;
 mod interpreter;
 mod loops;
 mod random;
+mod properties;
+mod scale;
 mod snapshots;
+mod sources;
 mod support;
 mod values;

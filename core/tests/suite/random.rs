@@ -20,7 +20,10 @@ fn draw(seed: u64, f: impl Fn(Key) -> Tensor) -> Array {
 #[test]
 fn threefry_gives_its_known_answers() {
     // `fold_in` hashes (0, data) with the key.
-    assert_eq!(draw(0, |k| k.fold_in(0).0).ints(), [0x6b20_0159, 0x99ba_4efe]);
+    assert_eq!(
+        draw(0, |k| k.fold_in(0).0).ints(),
+        [0x6b20_0159, 0x99ba_4efe]
+    );
     assert_eq!(Key::seed_words(0x1_0000_0007), [1, 7]);
 }
 
@@ -29,17 +32,28 @@ fn keys_equal_those_of_jax() {
     let halves = |k: Key| shardax_core::concatenate([k.split(3)[0].0, k.split(3)[2].0], 0);
     let expected = [1832780943, 270669613, 2465931498, 255383827];
     assert_eq!(draw(42, halves).ints(), expected);
-    assert_eq!(draw(42, |k| k.fold_in(7).0).ints(), [2547012911, 1371500959]);
-    assert_eq!(draw(42, |k| k.fold_in(u32::MAX).0).ints(), [2398536845, 3890976714]);
+    assert_eq!(
+        draw(42, |k| k.fold_in(7).0).ints(),
+        [2547012911, 1371500959]
+    );
+    assert_eq!(
+        draw(42, |k| k.fold_in(u32::MAX).0).ints(),
+        [2398536845, 3890976714]
+    );
     let folded = |[words, data]: [Tensor; 2]| Key(words).fold_in(data).0;
     let seven = Array::new(DType::I64, &[], [7i64]);
     assert_eq!(ints(&[key(42), seven], folded), [2547012911, 1371500959]);
-    assert_eq!(ints::<0>(&[], |[]| Key::from_seed(42).fold_in(7).0), [2547012911, 1371500959]);
+    assert_eq!(
+        ints::<0>(&[], |[]| Key::from_seed(42).fold_in(7).0),
+        [2547012911, 1371500959]
+    );
 }
 
 #[test]
 fn bits_equal_those_of_jax_in_every_shape() {
-    let expected = [2098992034, 2919706841, 2646866425, 2409546199, 1935504149, 2516274904];
+    let expected = [
+        2098992034, 2919706841, 2646866425, 2409546199, 1935504149, 2516274904,
+    ];
     assert_eq!(draw(42, |k| k.bits([6])).ints(), expected);
     assert_eq!(draw(42, |k| k.bits([2, 3])).ints(), expected);
     assert_eq!(draw(42, |k| k.bits([3, 1, 2])).ints(), expected);
@@ -55,27 +69,71 @@ fn numbers_equal_those_of_jax() {
     };
     near(
         draw(42, |k| k.uniform(DType::F32, [6])),
-        [0.488709569, 0.679797173, 0.616271496, 0.561016083, 0.450644612, 0.585865855],
+        [
+            0.488709569,
+            0.679797173,
+            0.616271496,
+            0.561016083,
+            0.450644612,
+            0.585865855,
+        ],
     );
     near(
         draw(42, |k| k.uniform_in(-1.0, 3.0, DType::F32, [6])),
-        [0.954838276, 1.71918869, 1.46508598, 1.24406433, 0.802578449, 1.34346342],
+        [
+            0.954838276,
+            1.71918869,
+            1.46508598,
+            1.24406433,
+            0.802578449,
+            1.34346342,
+        ],
     );
     near(
         draw(42, |k| k.normal(DType::F32, [6])),
-        [-0.028304616, 0.467131853, 0.295702964, 0.153545916, -0.124032818, 0.216923147],
+        [
+            -0.028304616,
+            0.467131853,
+            0.295702964,
+            0.153545916,
+            -0.124032818,
+            0.216923147,
+        ],
     );
     near(
         draw(42, |k| k.truncated_normal(-2.0, 2.0, DType::F32, [6])),
-        [-0.0270164981, 0.44438082, 0.281877071, 0.146508053, -0.1183623, 0.206907481],
+        [
+            -0.0270164981,
+            0.44438082,
+            0.281877071,
+            0.146508053,
+            -0.1183623,
+            0.206907481,
+        ],
     );
     near(
         draw(42, |k| k.gumbel(DType::F32, [6])),
-        [0.334093392, 0.952019453, 0.725530565, 0.54817152, 0.226804957, 0.626115918],
+        [
+            0.334093392,
+            0.952019453,
+            0.725530565,
+            0.54817152,
+            0.226804957,
+            0.626115918,
+        ],
     );
-    assert_eq!(draw(42, |k| k.randint(0, 10, [6])).ints(), [4, 4, 1, 9, 9, 9]);
-    assert_eq!(draw(42, |k| k.randint(-5, 1000, [6])).ints(), [184, 514, 736, 539, 804, 979]);
-    assert_eq!(draw(42, |k| k.bernoulli(0.3, [8])).ints(), [0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(
+        draw(42, |k| k.randint(0, 10, [6])).ints(),
+        [4, 4, 1, 9, 9, 9]
+    );
+    assert_eq!(
+        draw(42, |k| k.randint(-5, 1000, [6])).ints(),
+        [184, 514, 736, 539, 804, 979]
+    );
+    assert_eq!(
+        draw(42, |k| k.bernoulli(0.3, [8])).ints(),
+        [0, 0, 0, 0, 0, 0, 1, 0]
+    );
 }
 
 #[test]
@@ -89,15 +147,27 @@ fn every_float_type_has_the_moments_of_its_distribution() {
             (mean, square - mean * mean, values)
         };
         let (mean, variance, values) = moments(draw(1, |k| k.uniform(dtype, [1000])));
-        assert!((mean - 0.5).abs() < 0.03 && (variance - 1.0 / 12.0).abs() < 0.01, "{dtype}");
+        assert!(
+            (mean - 0.5).abs() < 0.03 && (variance - 1.0 / 12.0).abs() < 0.01,
+            "{dtype}"
+        );
         assert!(values.iter().all(|v| (0.0..1.0).contains(v)), "{dtype}");
         let (mean, variance, _) = moments(draw(2, |k| k.normal(dtype, [1000])));
-        assert!(mean.abs() < 0.1 && (variance - 1.0).abs() < 0.15, "{dtype} {mean} {variance}");
+        assert!(
+            mean.abs() < 0.1 && (variance - 1.0).abs() < 0.15,
+            "{dtype} {mean} {variance}"
+        );
         let (mean, variance, _) = moments(draw(3, |k| k.gumbel(dtype, [1000])));
-        assert!((mean - 0.577).abs() < 0.15 && (variance - 1.645).abs() < 0.3, "{dtype}");
+        assert!(
+            (mean - 0.577).abs() < 0.15 && (variance - 1.645).abs() < 0.3,
+            "{dtype}"
+        );
         let positive = |k: Key| k.truncated_normal(0.0, f64::INFINITY, dtype, [1000]);
         let (mean, variance, values) = moments(draw(4, positive));
-        assert!((mean - 0.798).abs() < 0.06 && (variance - 0.363).abs() < 0.06, "{dtype}");
+        assert!(
+            (mean - 0.798).abs() < 0.06 && (variance - 0.363).abs() < 0.06,
+            "{dtype}"
+        );
         assert!(values.iter().all(|&v| v >= 0.0), "{dtype}");
     }
 }
@@ -119,13 +189,20 @@ fn categorical_follows_its_logits() {
     for (axis, shape) in [(-1isize, [2000, 3]), (0, [3, 2000])] {
         let drawn = draw(8, |k| {
             let logits = Tensor::constant(&probabilities.map(|p| p.ln() as f32), [3]);
-            let logits = if axis == 0 { logits.reshape([3, 1]) } else { logits };
+            let logits = if axis == 0 {
+                logits.reshape([3, 1])
+            } else {
+                logits
+            };
             k.categorical(logits.broadcast_to(shape), axis)
         });
         assert_eq!(drawn.ty, TensorType::new(DType::I32, [2000]));
         for (class, p) in probabilities.iter().enumerate() {
             let count = drawn.ints().iter().filter(|&&c| c == class as i64).count();
-            assert!((count as f64 / 2000.0 - p).abs() < 0.05, "class {class}: {count}");
+            assert!(
+                (count as f64 / 2000.0 - p).abs() < 0.05,
+                "class {class}: {count}"
+            );
         }
     }
 }
@@ -139,38 +216,58 @@ fn a_probability_broadcasts() {
 
 #[test]
 fn erf_inv_inverts_erf_with_its_derivative() {
-    let x = [-0.999_999_9, -0.99, -0.5, -1e-9, 0.0, 1e-3, 0.7, 0.997, 0.999_999_999];
-    let x = Array::f64(&[9], x);
-    let there_and_back = floats(&[x.clone()], |[x]| x.erf_inv().erf());
-    for (back, x) in there_and_back.iter().zip(x.floats()) {
+    let x = [
+        -0.999_999_9,
+        -0.99,
+        -0.5,
+        -1e-9,
+        0.0,
+        1e-3,
+        0.7,
+        0.997,
+        0.999_999_999,
+    ];
+    let x = [Array::f64(&[9], x)];
+    let there_and_back = floats(&x, |[x]| x.erf_inv().erf());
+    for (back, x) in there_and_back.iter().zip(x[0].floats()) {
         // The interpreter's own error function is good to this.
         assert!((back - x).abs() < 2e-7, "{back} {x}");
     }
     let gradient = |[x]: [Tensor; 1]| shardax_core::grad(|x: Tensor| x.erf_inv().sum(..))(x);
     let slope = |[x]: [Tensor; 1]| x.erf_inv().square().exp() * (std::f64::consts::PI.sqrt() / 2.0);
-    for (a, b) in floats(&[x.clone()], gradient).iter().zip(floats(&[x], slope)) {
+    for (a, b) in floats(&x, gradient).iter().zip(floats(&x, slope)) {
         assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
     }
-    let ends = Array::f64(&[3], [-1.0, 1.0, 1.5]);
-    let values = floats(&[ends.clone()], |[x]| x.erf_inv());
+    let ends = [Array::f64(&[3], [-1.0, 1.0, 1.5])];
+    let values = floats(&ends, |[x]| x.erf_inv());
     assert_eq!(values[..2], [f64::NEG_INFINITY, f64::INFINITY]);
     assert!(values[2].is_nan());
-    assert_eq!(floats(&[ends], gradient)[..2], [f64::INFINITY; 2]);
+    assert_eq!(floats(&ends, gradient)[..2], [f64::INFINITY; 2]);
 }
+
+type Draw = fn(Key) -> Tensor;
 
 #[test]
 fn mistakes_are_named() {
-    let fails = |f: fn(Key) -> Tensor, words: TensorType| match trace(f, Key(words)) {
+    let fails = |f: Draw, words: TensorType| match trace(f, Key(words)) {
         Ok(_) => panic!("no error"),
         Err(error) => {
             assert!(error.source_line.file().ends_with("random.rs"), "{error}");
             assert!(error.source_line.file().contains("suite"), "{error}");
-            error.to_string().lines().next().unwrap_or_default().to_owned()
+            error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
         }
     };
     let key = || TensorType::new(U32, [2]);
-    let table: [(fn(Key) -> Tensor, &str); 8] = [
-        (|k| k.randint(3, 3, [2]), "`randint`: the range 3..3 is empty"),
+    let table: [(Draw, &str); 8] = [
+        (
+            |k| k.randint(3, 3, [2]),
+            "`randint`: the range 3..3 is empty",
+        ),
         (
             |k| k.uniform_in(0.0, f64::NAN, DType::F32, [2]),
             "`uniform_in`: the range 0..NaN is empty or infinite",
@@ -179,10 +276,22 @@ fn mistakes_are_named() {
             |k| k.truncated_normal(1.0, -1.0, DType::F32, [2]),
             "`truncated_normal`: the range 1..-1 is empty",
         ),
-        (|k| k.bernoulli(1.5, [2]), "`bernoulli`: the probability 1.5 is not in 0..=1"),
-        (|k| k.normal(DType::I32, [2]), "`normal`: cannot be of element type i32"),
-        (|k| k.uniform(DType::F8E5M2, [2]), "`uniform`: cannot be of element type f8e5m2"),
-        (|k| k.fold_in(-1).0, "`fold_in`: -1 is not an integer from 0 to 2^32 - 1"),
+        (
+            |k| k.bernoulli(1.5, [2]),
+            "`bernoulli`: the probability 1.5 is not in 0..=1",
+        ),
+        (
+            |k| k.normal(DType::I32, [2]),
+            "`normal`: cannot be of element type i32",
+        ),
+        (
+            |k| k.uniform(DType::F8E5M2, [2]),
+            "`uniform`: cannot be of element type f8e5m2",
+        ),
+        (
+            |k| k.fold_in(-1).0,
+            "`fold_in`: -1 is not an integer from 0 to 2^32 - 1",
+        ),
         (
             |k| k.fold_in(Tensor::scalar(1.0, DType::F32)).0,
             "`fold_in`: the data is f32[], not an integer scalar",
@@ -194,5 +303,8 @@ fn mistakes_are_named() {
     let wrong = fails(|k| k.bits([2]), TensorType::new(U32, [4]));
     assert_eq!(wrong, "`bits`: the key is u32[4], not u32[2]");
     let wrong = fails(|k| k.0.erf_inv(), key());
-    assert_eq!(wrong, "`erf_inv`: takes a floating-point tensor, not u32[2]");
+    assert_eq!(
+        wrong,
+        "`erf_inv`: takes a floating-point tensor, not u32[2]"
+    );
 }

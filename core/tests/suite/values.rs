@@ -347,3 +347,26 @@ fn numbers_and_tensors_are_operands() {
     assert_eq!(floats(&x, three(4.into())), [4.0]);
     assert_eq!(floats(&x, |[x]| x.maximum(x + 1)), [4.0]);
 }
+
+#[test]
+fn selecting_and_adding_elements() {
+    let x = || [Array::f64(&[2, 3], [4., -1., 2., 0., -1., f64::NAN])];
+    assert_eq!(ints(&x(), |[x]| x.argmin(1)), [1, 2]);
+    assert_eq!(ints(&x(), |[x]| x.argmin(0)), [1, 0, 1]);
+    let row = || [Array::f64(&[5], [-1000., -1., 0.5, 2., 1000.])];
+    assert_eq!(floats(&row(), |[x]| x.clamp(-1.0, 1.5)), [-1., -1., 0.5, 1.5, 1.5]);
+    let softplus = floats(&row(), |[x]| x.softplus());
+    assert_eq!((softplus[0], softplus[4]), (0.0, 1000.0));
+    assert!((softplus[2] - (1.0 + 0.5f64.exp()).ln()).abs() < 1e-15);
+    assert_eq!(floats(&row(), |[x]| x.step_by(0, 2)), [-1000., 0.5, 1000.]);
+    assert_eq!(floats(&row(), |[x]| x.slice(0, 1..3).dilate(0, 2, 7)), [-1., 7., 7., 0.5]);
+    // A row twice, and rows that are not there.
+    let table = || Array::f64(&[3, 2], [0.; 6]);
+    let added = |indices: [i32; 4]| {
+        let indices = Array::i32(&[4], indices);
+        let updates = Array::f64(&[4, 2], (1..=8).map(f64::from));
+        floats(&[table(), indices, updates], |[x, i, u]| x.scatter_add(i, u, 0))
+    };
+    assert_eq!(added([2, 0, 2, 1]), [3., 4., 7., 8., 6., 8.]);
+    assert_eq!(added([3, 0, -1, i32::MAX]), [3., 4., 0., 0., 0., 0.]);
+}

@@ -15,7 +15,10 @@ pub fn causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor {
     let scale = 1.0 / (q.size(-1) as f64).sqrt();
     let scores = einsum("bthk,bshk->bhts", [q, k]).cast(DType::F32) * scale;
     let positions = [q.size(1), k.size(1)];
-    let (at, of) = (Tensor::iota(DType::I32, positions, 0), Tensor::iota(DType::I32, positions, 1));
+    let (at, of) = (
+        Tensor::iota(DType::I32, positions, 0),
+        Tensor::iota(DType::I32, positions, 1),
+    );
     let weights = at.ge(of).select(scores, HIDDEN).softmax(-1);
     einsum("bhts,bshk->bthk", [weights.cast(v.dtype()), v])
 }

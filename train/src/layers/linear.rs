@@ -81,7 +81,9 @@ impl<L: Leaf> Tree<L> for Linear<L> {
 
     fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {
         path.annotated("weight", self.names, |path| f(path, &self.weight));
-        path.annotated("bias", &self.names[1..], |path| self.bias.visit_leaves(path, f));
+        path.annotated("bias", &self.names[1..], |path| {
+            self.bias.visit_leaves(path, f)
+        });
     }
 
     fn same_structure<M: Leaf>(&self, other: &Linear<M>) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shardax_core::{
-    Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId, trace_like,
+    Constraint, Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId, trace_like,
 };
 use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
 
@@ -37,31 +37,42 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     };
     let inputs = placement.inputs(&traced, &signatures);
     let mut outputs = placement.outputs(&traced);
-    if !placement.faults.is_empty() {
-        return Err(Error::Layout {
-            faults: placement.faults,
-        });
-    }
+    let mut faults = placement.faults;
     let donated = donated_leaves(&traced.arguments, &options.donate);
-    let aliases = aliases(&inputs, &mut outputs, &donated, options)?;
+    let aliases = match faults.is_empty() {
+        true => aliases(&inputs, &mut outputs, &donated, options)?,
+        // Where arrays lie is not known; what is wrong inside of the program is told all the same.
+        false => vec![None; inputs.len()],
+    };
 
     let arguments: Vec<Argument> = inputs
         .iter()
         .zip(aliases)
         .map(|(input, aliases)| Argument {
+            name: input.path.clone(),
             spec: Some(input.sharding.spec().clone()),
             aliases,
         })
         .collect();
     let results: Vec<Option<PartitionSpec>> =
         outputs.iter().map(|output| Some(output.sharding.spec().clone())).collect();
-    let module = lower::lower(&lower::Program {
+    let lowered = lower::lower(&lower::Program {
         name: &options.name,
         graph: &traced.graph,
         layout: &options.layout,
         arguments: &arguments,
         results: &results,
-    })?;
+    });
+    let module = match lowered {
+        Ok(module) if faults.is_empty() => module,
+        Err(error) if !matches!(error, Error::Layout { .. }) => return Err(error),
+        lowered => {
+            if let Err(Error::Layout { faults: inner }) = lowered {
+                faults.extend(inner);
+            }
+            return Err(Error::Layout { faults });
+        }
+    };
     let (executable, from_cache) = load_or_compile(&module, &options.layout, runtime)?;
     check_donation(&executable, &inputs, &donated, options)?;
     let Traced {
@@ -106,16 +117,18 @@ impl Placement<'_> {
         traced.arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
             let position = inputs.len();
             let signature = &signatures[position];
-            let stated = || stated_of_input(graph, graph.inputs()[position]);
-            let dims = path.dims().map(|dims| (dims, Role::Parameter)).or_else(stated);
-            let what = described("argument", &path.to_string(), &signature.ty);
-            let (spec, notes) = match &dims {
-                Some((dims, role)) => self.resolve(what, dims, *role, &signature.ty.shape),
-                None => {
-                    let rank = signature.ty.rank();
+            let shape = &signature.ty.shape;
+            let stated = stated_of_input(graph, graph.inputs()[position]);
+            let is_annotated = path.dims().is_some() || stated.is_some();
+            let (spec, notes) = match (path.dims(), stated) {
+                (Some(dims), _) => {
+                    self.resolve(described("argument", &path.to_string(), &signature.ty), &dims, shape)
+                }
+                (None, Some(constraint)) => self.resolve_stated(constraint, shape),
+                (None, None) => {
                     let own = signature.sharding.as_ref().filter(|s| s.mesh() == self.layout.mesh());
                     let own = own.map(|sharding| sharding.spec().clone());
-                    (own.unwrap_or_else(|| PartitionSpec::replicated(rank)), Vec::new())
+                    (own.unwrap_or_else(|| PartitionSpec::replicated(shape.len())), Vec::new())
                 }
             };
             let sharding = Sharding::new(self.layout.mesh().clone(), spec);
@@ -125,7 +138,7 @@ impl Placement<'_> {
                 path: path.to_string(),
                 ty: signature.ty.clone(),
                 sharding: shared.unwrap_or_else(|| Arc::new(sharding)),
-                is_annotated: dims.is_some(),
+                is_annotated,
                 notes,
             });
         });
@@ -140,12 +153,12 @@ impl Placement<'_> {
         traced.output.visit_leaves(&mut Path::root(), &mut |path, _| {
             let value = graph.outputs()[outputs.len()];
             let ty = graph.ty(value);
-            let stated = || stated_of_output(graph, value);
-            let dims = path.dims().map(|dims| (dims, Role::Parameter)).or_else(stated);
-            let what = described("result", &path.to_string(), ty);
-            let spec = match dims {
-                Some((dims, role)) => self.resolve(what, &dims, role, &ty.shape).0,
-                None => PartitionSpec::replicated(ty.rank()),
+            let spec = match (path.dims(), stated_of_output(graph, value)) {
+                (Some(dims), _) => {
+                    self.resolve(described("result", &path.to_string(), ty), &dims, &ty.shape).0
+                }
+                (None, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
+                (None, None) => PartitionSpec::replicated(ty.rank()),
             };
             outputs.push(Output {
                 path: path.to_string(),
@@ -156,14 +169,9 @@ impl Placement<'_> {
         outputs
     }
 
-    fn resolve(
-        &mut self,
-        what: String,
-        dims: &[Dim],
-        role: Role,
-        shape: &[usize],
-    ) -> (PartitionSpec, Vec<Note>) {
-        match self.layout.resolve(role, dims, shape) {
+    /// Where the annotation of a leaf puts it.
+    fn resolve(&mut self, what: String, dims: &[Dim], shape: &[usize]) -> (PartitionSpec, Vec<Note>) {
+        match self.layout.resolve(Role::Parameter, dims, shape) {
             Ok(resolved) => (resolved.spec, resolved.notes),
             Err(faults) => {
                 self.faults.extend(faults.into_iter().map(|fault| LayoutFault {
@@ -175,24 +183,29 @@ impl Placement<'_> {
             }
         }
     }
+
+    /// Where an annotation of the program puts a value. Lowering meets the same annotation, and tells
+    /// of its faults with the line it is on.
+    fn resolve_stated(&self, stated: &Constraint, shape: &[usize]) -> (PartitionSpec, Vec<Note>) {
+        match self.layout.resolve(stated.role, &stated.dims, shape) {
+            Ok(resolved) => (resolved.spec, resolved.notes),
+            Err(_) => (PartitionSpec::replicated(shape.len()), Vec::new()),
+        }
+    }
 }
 
 /// The annotation that the program puts on an argument itself.
-fn stated_of_input(graph: &Graph, input: ValueId) -> Option<(Vec<Dim>, Role)> {
+fn stated_of_input(graph: &Graph, input: ValueId) -> Option<&Constraint> {
     graph.equations().iter().find_map(|equation| match &equation.op {
-        Op::Shard(constraint) if equation.operands[0] == input => {
-            Some((constraint.dims.to_vec(), constraint.role))
-        }
+        Op::Shard(constraint) if equation.operands[0] == input => Some(constraint),
         _ => None,
     })
 }
 
 /// The annotation on the value that a result is.
-fn stated_of_output(graph: &Graph, output: ValueId) -> Option<(Vec<Dim>, Role)> {
+fn stated_of_output(graph: &Graph, output: ValueId) -> Option<&Constraint> {
     graph.equations().iter().rev().find_map(|equation| match &equation.op {
-        Op::Shard(constraint) if equation.results[0] == output => {
-            Some((constraint.dims.to_vec(), constraint.role))
-        }
+        Op::Shard(constraint) if equation.results[0] == output => Some(constraint),
         _ => None,
     })
 }

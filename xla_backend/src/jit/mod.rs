@@ -19,7 +19,7 @@ use crate::pjrt::ExecuteOptions;
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
 pub use program::Program;
-use program::Specialized;
+use program::{Specialized, described};
 
 /// A function to be compiled for each kind of arguments it is called with.
 ///
@@ -154,12 +154,36 @@ impl<S, F: Function<S>> Jit<S, F> {
         if let Some(program) = self.find(|program| program.accepts(args, leaves)) {
             return Ok(program);
         }
+        self.check_meshes(args)?;
         let runtime = self.runtime_for_mesh()?;
         let signature = |array: &Array| Signature {
             ty: array.shared_type().clone(),
             sharding: array.shared_sharding().cloned(),
         };
         Ok(self.add(compile::compile(&self.f, args, signature, &self.options, &runtime)?))
+    }
+
+    /// An array never moves to other devices by itself.
+    fn check_meshes(&self, args: &On<F::Args, Array>) -> Result<()> {
+        let mesh = self.options.layout.mesh();
+        let mut faults = Vec::new();
+        args.visit_leaves(&mut Path::root(), &mut |path, array| {
+            if let Some(sharding) = array.sharding().filter(|sharding| sharding.mesh() != mesh) {
+                let what = described("argument", &path.to_string(), array.ty());
+                faults.push(format!(
+                    "{what} lies as {sharding}, and the program runs on {mesh}: make it by a program \
+                     of the same layout, or move it through the host with `to_vec` and \
+                     `Array::from_slice`"
+                ));
+            }
+        });
+        match faults.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Call {
+                program: self.options.name.clone(),
+                faults,
+            }),
+        }
     }
 
     fn find(
@@ -220,8 +244,8 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
                 Some(sharding) if Arc::ptr_eq(sharding, &input.sharding) => {}
                 Some(sharding) if **sharding == *input.sharding => {}
                 Some(sharding) => faults.push(format!(
-                    "{} lies as {sharding}, and the program was compiled for {}: put it there with \
-                     `Array::put`, or make it under the same layout",
+                    "{} lies as {sharding}, and the program wants it as {}: make it by a program \
+                     whose result is annotated so, or put it there with `Array::put`",
                     input.described(),
                     input.sharding
                 )),

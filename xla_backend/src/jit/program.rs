@@ -138,6 +138,7 @@ impl Program {
                     line: source.line(),
                 });
             }
+            collective.op_name = self.inner.module.name_of(&collective.op_name);
         }
         Ok(report)
     }
@@ -165,7 +166,10 @@ impl Program {
         for fault in &faults {
             let text = match fault {
                 ArgumentFault::Deleted { argument, .. } => self.about(*argument, "was donated to an earlier call and holds no data any more: use the result that took its memory"),
-                ArgumentFault::DonatedInUse { argument, .. } => self.about(*argument, "is donated, and the same array is also another argument or used by another thread: pass a copy, or do not donate it"),
+                ArgumentFault::DonatedInUse { argument, .. } if self.inner.executable.is_donated(*argument) => {
+                    self.about(*argument, "is donated, and the same array is also another argument or used by another thread: pass a copy, or do not donate it")
+                }
+                ArgumentFault::DonatedInUse { argument, .. } => self.about(*argument, "is the same array as an argument that is donated, of this call or of one in another thread: pass a copy, or do not donate it"),
                 ArgumentFault::Client { argument, .. } => self.about(*argument, "belongs to another client than the program: make it by programs of the same runtime, or move it through the host with `to_vec` and `Array::from_slice`"),
                 other => other.to_string(),
             };

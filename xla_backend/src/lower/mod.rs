@@ -14,6 +14,7 @@ mod sharding;
 mod split;
 mod writer;
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -30,6 +31,8 @@ use writer::{Ssa, Writer, tensor_type};
 /// What is known of an argument beside its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Argument {
+    /// Its path, for reports and the compiler's messages; may be empty.
+    pub name: String,
     /// How it lies on the mesh; `None` is whole on every device.
     pub spec: Option<PartitionSpec>,
     /// The result that takes over its memory.
@@ -56,6 +59,14 @@ impl Module {
     /// The module as XLA takes it.
     pub fn text(&self) -> String {
         format!("{}{}", self.body, self.locations)
+    }
+
+    /// An `op_name` without the number of its location.
+    pub fn name_of(&self, op_name: &str) -> String {
+        match names::number_in(op_name) {
+            Some(number) => op_name.replace(&format!("@{number}"), ""),
+            None => op_name.to_owned(),
+        }
     }
 
     /// The user's line for the `op_name` of an optimized instruction.
@@ -96,6 +107,7 @@ pub fn lower(program: &Program) -> Result<Module> {
         out: Writer::default(),
         locations: Locations::default(),
         annotations: Annotations::new(layout),
+        arguments,
         faults: Vec::new(),
     };
     let devices = layout.mesh().device_count();
@@ -126,6 +138,7 @@ struct Lowering<'a> {
     out: Writer,
     locations: Locations,
     annotations: Annotations<'a>,
+    arguments: &'a [Argument],
     faults: Vec<LayoutFault>,
 }
 
@@ -136,6 +149,8 @@ struct Block<'a> {
     splits: Splits,
     /// By the result of the annotation that they are under.
     sums: HashMap<ValueId, PartialSum<'a>>,
+    /// The types as they are spelled, by value.
+    types: Vec<OnceCell<String>>,
 }
 
 impl<'a> Block<'a> {
@@ -154,7 +169,13 @@ impl<'a> Block<'a> {
         Block {
             splits: finder.splits,
             sums,
+            types: Vec::new(),
         }
+    }
+
+    /// The type of a value as it is spelled.
+    fn ty(&self, graph: &Graph, value: ValueId) -> &str {
+        self.types[value.index()].get_or_init(|| tensor_type(graph.ty(value)))
     }
 
     /// How an operand is split.
@@ -188,6 +209,9 @@ impl Lowering<'_> {
             let attributes = braced(&attributes);
             // Writing to a string does not fail.
             let _ = write!(signature, "{comma}{ssa}: {ty}{attributes}");
+            if !argument.name.is_empty() {
+                let _ = write!(signature, " loc({})", names::quoted(&argument.name));
+            }
         }
         signature.push_str(") -> (");
         for (i, (&output, spec)) in graph.outputs().iter().zip(results).enumerate() {
@@ -216,11 +240,12 @@ impl Lowering<'_> {
 
     /// Lowers the equations of a graph whose inputs are defined, and split as told.
     fn equations(&mut self, graph: &Graph, values: &mut Values, inputs: Vec<Vec<Axes>>) {
-        let block = if self.annotations.is_single() {
+        let mut block = if self.annotations.is_single() {
             Block::default()
         } else {
             Block::of(graph, inputs, &self.annotations)
         };
+        block.types = vec![OnceCell::new(); graph.value_count()];
         for equation in graph.equations() {
             self.equation(graph, equation, values, &block);
         }

@@ -12,6 +12,7 @@ use shardax_core::{Scope, Source};
 #[derive(Debug, Default)]
 pub(super) struct Locations {
     known: HashMap<(Source, Scope, &'static str), usize>,
+    labelled: HashMap<(Source, String), usize>,
     entries: Vec<(String, Source)>,
 }
 
@@ -26,6 +27,16 @@ impl Locations {
                 None => format!("{op}@{number}"),
             };
             self.entries.push((name, source));
+        }
+        format!("loc(#loc{number})")
+    }
+
+    /// The reference to a location that is called after an argument rather than an operation.
+    pub(super) fn labelled(&mut self, source: Source, label: &str) -> String {
+        let next = self.entries.len();
+        let number = *self.labelled.entry((source, label.to_owned())).or_insert(next);
+        if number == next {
+            self.entries.push((format!("{label}@{number}"), source));
         }
         format!("loc(#loc{number})")
     }

@@ -1,13 +1,16 @@
 //! One StableHLO operation for each primitive.
 
+use std::fmt::{self, Write};
+
 use shardax_core::{
     Binary, Comparison, DType, DotDims, Equation, Graph, Op, Reducer, TensorType, Unary,
 };
 
 use shardax_sharding::Axes;
+use smallvec::smallvec;
 
 use super::constant::dense;
-use super::writer::{Array, List, Ssa, Writer, tensor_type};
+use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
@@ -19,8 +22,8 @@ impl Lowering<'_> {
         block: &Block,
     ) {
         let loc = self.locations.reference(equation.source, &equation.scope, equation.op.name());
-        let x: Vec<Ssa> = equation.operands.iter().map(|&o| read(values, o)).collect();
-        let results = match &equation.op {
+        let x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
+        let results: Results = match &equation.op {
             Op::Scan(scan) => self.scan((graph, equation, scan), values, block, &loc),
             Op::Remat(remat) => {
                 let operands = if remat.recomputes { self.barrier(graph, equation, &x, &loc) } else { x };
@@ -28,7 +31,7 @@ impl Lowering<'_> {
                 self.region(&remat.body, &operands, splits)
             }
             Op::OptimizationBarrier => self.barrier(graph, equation, &x, &loc),
-            Op::Reduce(reducer, dims) => vec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)],
+            Op::Reduce(reducer, dims) => smallvec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)],
             // The value itself: a derivative is all that it stops.
             Op::StopGradient => x,
             Op::Shard(constraint) => {
@@ -39,7 +42,7 @@ impl Lowering<'_> {
                 };
                 match self.annotations.constraint(constraint, operand, ty) {
                     Ok(None) => x,
-                    Ok(Some(text)) => vec![self.assign(&text, &loc)],
+                    Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
                     Err(faults) => {
                         let names: Vec<String> =
                             constraint.dims.iter().map(|d| d.to_string()).collect();
@@ -50,8 +53,9 @@ impl Lowering<'_> {
                 }
             }
             op => {
-                let text = simple(op, graph, equation, &x);
-                vec![self.assign(&text, &loc)]
+                let ssa = self.out.fresh();
+                self.out.assign(ssa, &loc, |out| simple(out, op, graph, equation, &x, block));
+                smallvec![ssa]
             }
         };
         for (result, ssa) in equation.results.iter().zip(results) {
@@ -61,7 +65,10 @@ impl Lowering<'_> {
 
     pub(super) fn assign(&mut self, text: &str, loc: &str) -> Ssa {
         let ssa = self.out.fresh();
-        self.out.line(format_args!("{ssa} = {text} {loc}"));
+        self.out.assign(ssa, loc, |out| {
+            out.push_str(text);
+            Ok(())
+        });
         ssa
     }
 
@@ -90,7 +97,7 @@ impl Lowering<'_> {
     }
 
     /// The equations of a region, in place.
-    fn region(&mut self, body: &Graph, operands: &[Ssa], splits: Vec<Vec<Axes>>) -> Vec<Ssa> {
+    fn region(&mut self, body: &Graph, operands: &[Ssa], splits: Vec<Vec<Axes>>) -> Results {
         let mut values: Values = vec![None; body.value_count()];
         for (&input, &operand) in body.inputs().iter().zip(operands) {
             values[input.index()] = Some(operand);
@@ -99,9 +106,9 @@ impl Lowering<'_> {
         body.outputs().iter().map(|&o| read(&values, o)).collect()
     }
 
-    fn barrier(&mut self, graph: &Graph, equation: &Equation, x: &[Ssa], loc: &str) -> Vec<Ssa> {
+    fn barrier(&mut self, graph: &Graph, equation: &Equation, x: &[Ssa], loc: &str) -> Results {
         if x.is_empty() {
-            return Vec::new();
+            return Results::new();
         }
         let ssa = self.out.fresh();
         let names: Vec<String> = x.iter().map(Ssa::to_string).collect();
@@ -117,46 +124,50 @@ impl Lowering<'_> {
     }
 }
 
-/// The text of an operation that has one result and no region.
-fn simple(op: &Op, graph: &Graph, equation: &Equation, x: &[Ssa]) -> String {
+/// Writes an operation that has one result and no region.
+fn simple(
+    out: &mut String,
+    op: &Op,
+    graph: &Graph,
+    equation: &Equation,
+    x: &[Ssa],
+    block: &Block,
+) -> fmt::Result {
     let operand = |i: usize| graph.ty(equation.operands[i]);
-    let result = tensor_type(graph.ty(equation.results[0]));
-    let types: Vec<String> = equation.operands.iter().map(|&o| tensor_type(graph.ty(o))).collect();
-    let types = types.join(", ");
-    let names: Vec<String> = x.iter().map(Ssa::to_string).collect();
-    let all = names.join(", ");
-    let functional = format!("({types}) -> {result}");
+    let result = block.ty(graph, equation.results[0]);
+    let all = Joined(x);
+    let functional = Functional(graph, equation, block);
     match op {
-        Op::Constant(literal) => format!("stablehlo.constant {} : {result}", dense(literal)),
-        Op::Iota { dimension, .. } => format!("stablehlo.iota dim = {dimension} : {result}"),
-        Op::Unary(Unary::Erf) => format!("chlo.erf {all} : {result} -> {result}"),
-        Op::Unary(unary) => format!("stablehlo.{} {all} : {result}", unary_name(*unary)),
+        Op::Constant(literal) => write!(out, "stablehlo.constant {} : {result}", dense(literal)),
+        Op::Iota { dimension, .. } => write!(out, "stablehlo.iota dim = {dimension} : {result}"),
+        Op::Unary(Unary::Erf) => write!(out, "chlo.erf {all} : {result} -> {result}"),
+        Op::Unary(unary) => write!(out, "stablehlo.{} {all} : {result}", unary_name(*unary)),
         Op::Binary(binary) => {
-            format!("stablehlo.{} {all} : {result}", binary_name(*binary, operand(0).dtype))
+            write!(out, "stablehlo.{} {all} : {result}", binary_name(*binary, operand(0).dtype))
         }
-        Op::Compare(comparison) => format!(
+        Op::Compare(comparison) => write!(out, 
             "stablehlo.compare {}, {all}, {} : {functional}",
             direction(*comparison),
             compare_type(operand(0).dtype)
         ),
         Op::Select => {
-            let predicate = tensor_type(operand(0));
-            format!("stablehlo.select {all} : {predicate}, {result}")
+            let predicate = block.ty(graph, equation.operands[0]);
+            write!(out, "stablehlo.select {all} : {predicate}, {result}")
         }
-        Op::Convert(_) => format!("stablehlo.convert {all} : {functional}"),
-        Op::BitcastConvert(_) => format!("stablehlo.bitcast_convert {all} : {functional}"),
+        Op::Convert(_) => write!(out, "stablehlo.convert {all} : {functional}"),
+        Op::BitcastConvert(_) => write!(out, "stablehlo.bitcast_convert {all} : {functional}"),
         Op::Broadcast { dims, .. } => {
-            format!("stablehlo.broadcast_in_dim {all}, dims = {} : {functional}", List(dims))
+            write!(out, "stablehlo.broadcast_in_dim {all}, dims = {} : {functional}", List(dims))
         }
-        Op::Reshape(_) => format!("stablehlo.reshape {all} : {functional}"),
+        Op::Reshape(_) => write!(out, "stablehlo.reshape {all} : {functional}"),
         Op::Transpose(permutation) => {
-            format!("stablehlo.transpose {all}, dims = {} : {functional}", List(permutation))
+            write!(out, "stablehlo.transpose {all}, dims = {} : {functional}", List(permutation))
         }
         Op::Slice {
             starts,
             limits,
             strides,
-        } => format!(
+        } => write!(out, 
             "\"stablehlo.slice\"({all}) <{{start_indices = {}, limit_indices = {}, strides = {}}}> : {functional}",
             Array(starts),
             Array(limits),
@@ -166,24 +177,24 @@ fn simple(op: &Op, graph: &Graph, equation: &Equation, x: &[Ssa]) -> String {
             low,
             high,
             interior,
-        } => format!(
+        } => write!(out, 
             "\"stablehlo.pad\"({all}) <{{edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}}}> : {functional}",
             Array(low),
             Array(high),
             Array(interior)
         ),
         Op::Concatenate(dimension) => {
-            format!("stablehlo.concatenate {all}, dim = {dimension} : {functional}")
+            write!(out, "stablehlo.concatenate {all}, dim = {dimension} : {functional}")
         }
-        Op::Reverse(dims) => format!("stablehlo.reverse {all}, dims = {} : {result}", List(dims)),
-        Op::DotGeneral(dims) => format!("stablehlo.dot_general {all}, {} : {functional}", dot(dims)),
+        Op::Reverse(dims) => write!(out, "stablehlo.reverse {all}, dims = {} : {result}", List(dims)),
+        Op::DotGeneral(dims) => write!(out, "stablehlo.dot_general {all}, {} : {functional}", dot(dims)),
         Op::DynamicSlice(sizes) => {
-            format!("stablehlo.dynamic_slice {all}, sizes = {} : {functional}", List(sizes))
+            write!(out, "stablehlo.dynamic_slice {all}, sizes = {} : {functional}", List(sizes))
         }
-        Op::DynamicUpdateSlice => format!("stablehlo.dynamic_update_slice {all} : {functional}"),
+        Op::DynamicUpdateSlice => write!(out, "stablehlo.dynamic_update_slice {all} : {functional}"),
         Op::Take { axis } => {
             let sizes: Vec<usize> = one_along(&operand(0).shape, *axis);
-            format!(
+            write!(out, 
                 "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<offset_dims = {}, \
                  collapsed_slice_dims = [{axis}], start_index_map = [{axis}], index_vector_dim = {}>, \
                  slice_sizes = {}, indices_are_sorted = false}}> : {functional}",
@@ -193,6 +204,7 @@ fn simple(op: &Op, graph: &Graph, equation: &Equation, x: &[Ssa]) -> String {
             )
         }
         Op::ScatterAdd { axis } => scatter(
+            out,
             &format!(
                 "update_window_dims = {}, inserted_window_dims = [{axis}], \
                  scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {}",
@@ -205,7 +217,7 @@ fn simple(op: &Op, graph: &Graph, equation: &Equation, x: &[Ssa]) -> String {
         ),
         Op::TakeAlong { axis } => {
             let batch = others(operand(0).rank(), *axis);
-            format!(
+            write!(out, 
                 "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<\
                  collapsed_slice_dims = [{axis}], operand_batching_dims = {batch}, \
                  start_indices_batching_dims = {batch}, start_index_map = [{axis}], \
@@ -217,9 +229,7 @@ fn simple(op: &Op, graph: &Graph, equation: &Equation, x: &[Ssa]) -> String {
         }
         Op::ScatterAddAlong { axis } => {
             let batch = others(operand(0).rank(), *axis);
-            scatter(
-                &format!(
-                    "inserted_window_dims = [{axis}], input_batching_dims = {batch}, \
+            scatter(out, &format!("inserted_window_dims = [{axis}], input_batching_dims = {batch}, \
                      scatter_indices_batching_dims = {batch}, scatter_dims_to_operand_dims = [{axis}], \
                      index_vector_dim = {}",
                     operand(1).rank(),
@@ -237,7 +247,7 @@ fn simple(op: &Op, graph: &Graph, equation: &Equation, x: &[Ssa]) -> String {
         | Op::StopGradient
         | Op::Scan(_)
         | Op::Remat(_)
-        | Op::Tangent(_) => format!("shardax.{} {all} : {functional}", op.name()),
+        | Op::Tangent(_) => write!(out, "shardax.{} {all} : {functional}", op.name()),
     }
 }
 
@@ -364,9 +374,17 @@ fn reducer_name(reducer: Reducer) -> &'static str {
     }
 }
 
-pub(super) fn scatter(dimensions: &str, operands: &str, dtype: DType, functional: &str) -> String {
+/// Writes a scatter that adds; `dimensions` are the attributes of its dimension numbers.
+pub(super) fn scatter(
+    out: &mut String,
+    dimensions: &str,
+    operands: &dyn fmt::Display,
+    dtype: DType,
+    functional: &dyn fmt::Display,
+) -> fmt::Result {
     let element = tensor_type(&TensorType::scalar(dtype));
-    format!(
+    write!(
+        out,
         "\"stablehlo.scatter\"({operands}) <{{scatter_dimension_numbers = #stablehlo.scatter<{dimensions}>, \
          indices_are_sorted = false, unique_indices = false}}> ({{\n\
          ^bb0(%old: {element}, %new: {element}):\n\
@@ -374,6 +392,35 @@ pub(super) fn scatter(dimensions: &str, operands: &str, dtype: DType, functional
          stablehlo.return %sum : {element}\n\
          }}) : {functional}"
     )
+}
+
+/// `%1, %2`
+struct Joined<'a>(&'a [Ssa]);
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, ssa) in self.0.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            ssa.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// `(tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>`
+struct Functional<'a>(&'a Graph, &'a Equation, &'a Block<'a>);
+
+impl fmt::Display for Functional<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Functional(graph, equation, block) = self;
+        f.write_str("(")?;
+        for (i, operand) in equation.operands.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            f.write_str(block.ty(graph, *operand))?;
+        }
+        f.write_str(") -> ")?;
+        f.write_str(block.ty(graph, equation.results[0]))
+    }
 }
 
 /// Result dimensions of a `take` that come from the operand.

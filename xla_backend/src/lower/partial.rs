@@ -276,7 +276,10 @@ impl Lowering<'_> {
                 let zeros = self.zeros(&ty);
                 let windows: Vec<usize> =
                     (0..*axis).chain(axis + index_ty.rank()..rows_ty.rank()).collect();
-                let text = super::op::scatter(
+                let mut text = String::new();
+                // Writing to a string does not fail.
+                let _ = super::op::scatter(
+                    &mut text,
                     &format!(
                         "update_window_dims = {}, inserted_window_dims = [{at}], \
                          input_batching_dims = [0], scatter_indices_batching_dims = [0], \

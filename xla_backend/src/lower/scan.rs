@@ -2,7 +2,7 @@
 
 use shardax_core::{DType, Equation, Graph, Scan, TensorType};
 
-use super::writer::{Ssa, Writer, tensor_type};
+use super::writer::{Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
@@ -14,7 +14,7 @@ impl Lowering<'_> {
         values: &Values,
         block: &Block,
         loc: &str,
-    ) -> Vec<Ssa> {
+    ) -> Results {
         let body = &scan.body;
         let counter_type = TensorType::scalar(DType::I32);
         let operands: Vec<Ssa> = equation.operands.iter().map(|&o| read(values, o)).collect();
@@ -64,7 +64,14 @@ impl Lowering<'_> {
         for (i, &array) in scanned.iter().enumerate() {
             let array_type = graph.ty(equation.operands[scan.carries + i]);
             let input = inputs[scan.carries + i];
-            inner[input.index()] = Some(self.element(array, array_type, index, body.ty(input)));
+            // An element of a stacked parameter is called after it.
+            let name = array.argument_position().map(|i| self.arguments[i].name.as_str());
+            let label = match name {
+                Some(name) if !name.is_empty() => self.locations.labelled(equation.source, name),
+                _ => loc.to_owned(),
+            };
+            inner[input.index()] =
+                Some(self.element(array, array_type, index, body.ty(input), &label));
         }
         for (&input, &constant) in inputs[scan.carries + scan.xs..].iter().zip(constants) {
             inner[input.index()] = Some(constant);
@@ -83,7 +90,7 @@ impl Lowering<'_> {
             next.push(if i < scan.carries {
                 value
             } else {
-                self.store(state[1 + i], &types[1 + i], index, value, body.ty(output))
+                self.store(state[1 + i], &types[1 + i], index, value, loc)
             });
         }
         let names: Vec<String> = next.iter().map(Ssa::to_string).collect();
@@ -93,7 +100,7 @@ impl Lowering<'_> {
             spelled.join(", ")
         ));
         self.out.line(format_args!("}} {loc}"));
-        Writer::results(result, types.len()).split_off(1)
+        Writer::results(result, types.len()).into_iter().skip(1).collect()
     }
 
     fn integer(&mut self, value: usize) -> Ssa {
@@ -128,7 +135,14 @@ impl Lowering<'_> {
     }
 
     /// `array[index]`
-    fn element(&mut self, array: Ssa, from: &TensorType, index: Ssa, to: &TensorType) -> Ssa {
+    fn element(
+        &mut self,
+        array: Ssa,
+        from: &TensorType,
+        index: Ssa,
+        to: &TensorType,
+        loc: &str,
+    ) -> Ssa {
         let zero = if to.rank() > 0 { Some(self.integer(0)) } else { None };
         let mut sizes = vec![1];
         sizes.extend(&to.shape);
@@ -139,12 +153,12 @@ impl Lowering<'_> {
         let (from, window) = (tensor_type(from), tensor_type(&window));
         let integers = vec!["tensor<i32>"; to.rank() + 1].join(", ");
         self.out.line(format_args!(
-            "{sliced} = stablehlo.dynamic_slice {array}, {starts}, sizes = [{}] : ({from}, {integers}) -> {window}",
+            "{sliced} = stablehlo.dynamic_slice {array}, {starts}, sizes = [{}] : ({from}, {integers}) -> {window} {loc}",
             sizes.join(", ")
         ));
         let ssa = self.out.fresh();
         let to = tensor_type(to);
-        self.out.line(format_args!("{ssa} = stablehlo.reshape {sliced} : ({window}) -> {to}"));
+        self.out.line(format_args!("{ssa} = stablehlo.reshape {sliced} : ({window}) -> {to} {loc}"));
         ssa
     }
 
@@ -155,23 +169,24 @@ impl Lowering<'_> {
         into: &TensorType,
         index: Ssa,
         value: Ssa,
-        ty: &TensorType,
+        loc: &str,
     ) -> Ssa {
+        let ty = TensorType::new(into.dtype, &into.shape[1..]);
         let zero = if ty.rank() > 0 { Some(self.integer(0)) } else { None };
         let mut sizes = vec![1];
         sizes.extend(&ty.shape);
         let window = tensor_type(&TensorType::new(ty.dtype, &sizes));
         let update = self.out.fresh();
         self.out.line(format_args!(
-            "{update} = stablehlo.reshape {value} : ({}) -> {window}",
-            tensor_type(ty)
+            "{update} = stablehlo.reshape {value} : ({}) -> {window} {loc}",
+            tensor_type(&ty)
         ));
         let starts = starts(index, zero, ty.rank());
         let ssa = self.out.fresh();
         let into = tensor_type(into);
         let integers = vec!["tensor<i32>"; ty.rank() + 1].join(", ");
         self.out.line(format_args!(
-            "{ssa} = stablehlo.dynamic_update_slice {array}, {update}, {starts} : ({into}, {window}, {integers}) -> {into}"
+            "{ssa} = stablehlo.dynamic_update_slice {array}, {update}, {starts} : ({into}, {window}, {integers}) -> {into} {loc}"
         ));
         ssa
     }

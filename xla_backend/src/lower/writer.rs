@@ -3,6 +3,7 @@
 use std::fmt;
 
 use shardax_core::{DType, TensorType};
+use smallvec::{SmallVec, smallvec};
 
 /// A value's name in the module: `%arg0`, `%7`, `%7#1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,11 @@ impl Ssa {
         number: u32::MAX,
         index: None,
     };
+
+    /// Which argument of the function it is, if it is one.
+    pub(super) fn argument_position(self) -> Option<usize> {
+        (self.kind == Kind::Argument).then_some(self.number as usize)
+    }
 
     pub(super) fn argument(i: usize) -> Self {
         Ssa {
@@ -47,6 +53,9 @@ impl fmt::Display for Ssa {
     }
 }
 
+/// The names of an operation's results.
+pub(super) type Results = SmallVec<[Ssa; 4]>;
+
 /// The text, and the next free name.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
@@ -67,11 +76,26 @@ impl Writer {
     }
 
     /// The names of the results of an operation that has `count`.
-    pub(super) fn results(of: Ssa, count: usize) -> Vec<Ssa> {
+    pub(super) fn results(of: Ssa, count: usize) -> Results {
         match count {
-            1 => vec![of],
+            1 => smallvec![of],
             _ => (0..count as u32).map(|i| Ssa { index: Some(i), ..of }).collect(),
         }
+    }
+
+    /// `%7 = text loc`
+    pub(super) fn assign(
+        &mut self,
+        ssa: Ssa,
+        loc: &str,
+        text: impl FnOnce(&mut String) -> fmt::Result,
+    ) {
+        // Writing to a string does not fail.
+        let _ = fmt::Write::write_fmt(&mut self.text, format_args!("{ssa} = "));
+        let _ = text(&mut self.text);
+        self.text.push(' ');
+        self.text.push_str(loc);
+        self.text.push('\n');
     }
 
     pub(super) fn line(&mut self, line: fmt::Arguments<'_>) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_char, c_uint};
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -61,6 +62,18 @@ pub enum ClientOption {
     Float(f32),
     /// A boolean.
     Bool(bool),
+}
+
+impl fmt::Display for ClientOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientOption::String(value) => write!(f, "{value:?}"),
+            ClientOption::Int(value) => write!(f, "{value}"),
+            ClientOption::IntList(value) => write!(f, "{value:?}"),
+            ClientOption::Float(value) => write!(f, "{value:?}"),
+            ClientOption::Bool(value) => write!(f, "{value}"),
+        }
+    }
 }
 
 /// A device of a client.
@@ -140,7 +153,7 @@ impl Client {
             {
                 return Err(Error::ClientOption {
                     name: name.clone(),
-                    value: format!("{option:?}"),
+                    value: option.to_string(),
                     advice: "it must be a whole number from 1 to 4096",
                 });
             }

@@ -72,14 +72,15 @@ impl Plugin {
             unsafe { std::env::set_var("TF_CPP_MIN_LOG_LEVEL", "2") };
         }
         // SAFETY: this runs the library's initializers; that they are sound is the trust that the user puts in a plugin.
-        let library = unsafe { Library::new(&canonical) }.map_err(|e| fault(e.to_string()))?;
+        let library = unsafe { Library::new(&canonical) }.map_err(|e| fault(reason(&e)))?;
         // Never dropped: the function table and everything reached through it lives in the library.
         let library: &'static Library = Box::leak(Box::new(library));
         // SAFETY: this is the type of the entry point in every version of the C API.
         let entry: Symbol<unsafe extern "C" fn() -> *mut ApiTable> =
             unsafe { library.get("GetPjrtApi") }.map_err(|e| {
                 fault(format!(
-                    "it has no function GetPjrtApi, so it is no PJRT plugin ({e})"
+                    "it has no function GetPjrtApi, so it is no PJRT plugin ({})",
+                    reason(&e)
                 ))
             })?;
         // SAFETY: the entry point takes nothing and may be called at any time.
@@ -123,6 +124,14 @@ impl Plugin {
 
     pub(super) fn api(&self) -> Api {
         self.loaded.api
+    }
+}
+
+/// The loader's own words, which the library keeps apart from what failed.
+fn reason(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
     }
 }
 
