@@ -52,7 +52,7 @@ pub(crate) struct Block<L = Tensor> {
 #[shard]
 impl Block {
     #[shard(batch, seq, embed)]
-    fn forward(self, #[shard(batch, seq, embed)] h: Tensor) -> Tensor {
+    pub fn forward(self, #[shard(batch, seq, embed)] h: Tensor) -> Tensor {
         let h = h + self.attention(self.ln1.forward(h));
         h + self.mlp(self.ln2.forward(h))
     }

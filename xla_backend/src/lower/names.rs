@@ -11,8 +11,10 @@ use shardax_core::{Scope, Source};
 /// not make another program. A report finds the line again by the number.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
-    known: HashMap<(Source, Scope, &'static str), usize>,
-    labelled: HashMap<(Source, String), usize>,
+    /// By the address of the source and of the scope's name, which are cheap to hash; a scope that
+    /// was entered twice has two entries, which does no harm.
+    known: HashMap<(usize, usize, &'static str), usize>,
+    labelled: HashMap<(usize, String), usize>,
     entries: Vec<(String, Source)>,
 }
 
@@ -20,7 +22,9 @@ impl Locations {
     /// The reference to a location, `loc(#loc7)`.
     pub(super) fn reference(&mut self, source: Source, scope: &Scope, op: &'static str) -> String {
         let next = self.entries.len();
-        let number = *self.known.entry((source, scope.clone(), op)).or_insert(next);
+        let scope_address = scope.as_ref().map_or(0, |name| name.as_ptr().addr());
+        let key = (std::ptr::from_ref(source).addr(), scope_address, op);
+        let number = *self.known.entry(key).or_insert(next);
         if number == next {
             let name = match scope {
                 Some(scope) => format!("{scope}/{op}@{number}"),
@@ -34,7 +38,8 @@ impl Locations {
     /// The reference to a location that is called after an argument rather than an operation.
     pub(super) fn labelled(&mut self, source: Source, label: &str) -> String {
         let next = self.entries.len();
-        let number = *self.labelled.entry((source, label.to_owned())).or_insert(next);
+        let key = (std::ptr::from_ref(source).addr(), label.to_owned());
+        let number = *self.labelled.entry(key).or_insert(next);
         if number == next {
             self.entries.push((format!("{label}@{number}"), source));
         }

@@ -400,8 +400,7 @@ struct Joined<'a>(&'a [Ssa]);
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, ssa) in self.0.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { ", " })?;
-            ssa.fmt(f)?;
+            write!(f, "{}{ssa}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
     }

@@ -40,17 +40,35 @@ impl Ssa {
     }
 }
 
-impl fmt::Display for Ssa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Argument => write!(f, "%arg{}", self.number)?,
-            Kind::Result => write!(f, "%{}", self.number)?,
-        }
-        match self.index {
-            Some(index) => write!(f, "#{index}"),
-            None => Ok(()),
+impl Ssa {
+    /// Appends the name; a program has so many that the formatting machinery would be felt.
+    fn push_to(self, text: &mut String) {
+        text.push_str(match self.kind {
+            Kind::Argument => "%arg",
+            Kind::Result => "%",
+        });
+        push_number(text, self.number as usize);
+        if let Some(index) = self.index {
+            text.push('#');
+            push_number(text, index as usize);
         }
     }
+}
+
+impl fmt::Display for Ssa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.push_to(&mut text);
+        f.write_str(&text)
+    }
+}
+
+/// Appends a number in decimal.
+fn push_number(text: &mut String, number: usize) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    text.push(char::from(b'0' + (number % 10) as u8));
 }
 
 /// The names of an operation's results.
@@ -90,8 +108,9 @@ impl Writer {
         loc: &str,
         text: impl FnOnce(&mut String) -> fmt::Result,
     ) {
+        ssa.push_to(&mut self.text);
+        self.text.push_str(" = ");
         // Writing to a string does not fail.
-        let _ = fmt::Write::write_fmt(&mut self.text, format_args!("{ssa} = "));
         let _ = text(&mut self.text);
         self.text.push(' ');
         self.text.push_str(loc);
@@ -111,9 +130,11 @@ impl Writer {
 
 /// `tensor<8x64xf32>`
 pub(super) fn tensor_type(ty: &TensorType) -> String {
-    let mut text = String::from("tensor<");
-    for size in &ty.shape {
-        let _ = fmt::Write::write_fmt(&mut text, format_args!("{size}x"));
+    let mut text = String::with_capacity(32);
+    text.push_str("tensor<");
+    for &size in &ty.shape {
+        push_number(&mut text, size);
+        text.push('x');
     }
     text.push_str(element_type(ty.dtype));
     text.push('>');
