@@ -182,7 +182,7 @@ pub enum Binary {
     Rem,
     /// Shift left.
     ShiftLeft,
-    /// Shift right, filling with zeros.
+    /// Shift right, filling with the sign bit in signed types and with zeros in unsigned ones.
     ShiftRight,
     /// Difference.
     Sub,

@@ -22,9 +22,9 @@ pub(crate) struct Gpt<L = Tensor> {
     #[shard(vocab, embed)]
     pub(crate) wte: L,
     #[shard(_, embed)]
-    pub wpe: L,
-    pub blocks: Stack<Block<L>>,
-    pub lnf: LayerNorm<L>,
+    pub(crate) wpe: L,
+    pub(crate) blocks: Stack<Block<L>>,
+    pub(crate) lnf: LayerNorm<L>,
 }
 
 #[derive(Clone, Debug, Module)]
@@ -52,7 +52,7 @@ pub(crate) struct Block<L = Tensor> {
 #[shard]
 impl Block {
     #[shard(batch, seq, embed)]
-    pub fn forward(self, #[shard(batch, seq, embed)] h: Tensor) -> Tensor {
+    pub(crate) fn forward(self, #[shard(batch, seq, embed)] h: Tensor) -> Tensor {
         let h = h + self.attention(self.ln1.forward(h));
         h + self.mlp(self.ln2.forward(h))
     }

@@ -17,7 +17,7 @@ pub(crate) struct TrainState<L = Tensor> {
 /// What a step does with gradients, and in which element type the model computes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe {
-    pub adam: AdamW,
+    pub(crate) adam: AdamW,
     pub(crate) precision: Precision,
 }
 

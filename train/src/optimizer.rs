@@ -131,3 +131,49 @@ impl AdamW {
         (parameters, moments)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use shardax_core::{Stack, TensorType, trace};
+
+    use super::*;
+
+    /// How many leaves decay: each writes one product with the decay.
+    fn decaying(shapes: &[&[usize]]) -> Result<usize, shardax_core::Error> {
+        let adam = AdamW {
+            weight_decay: 0.625,
+            ..AdamW::default()
+        };
+        let update = |p: Stack<Vec<Tensor>>| {
+            let zeros = p.replace_leaves(&mut |_, leaf| leaf.zeros_like());
+            let step = Tensor::scalar(0, DType::I32);
+            adam.update(p.clone(), zeros, adam.init(&p), step).0
+        };
+        let types = shapes
+            .iter()
+            .map(|shape| TensorType::new(DType::F32, shape))
+            .collect();
+        let program = trace(update, Stack(types))?.graph.to_string();
+        Ok(program.matches("constant 0.625").count())
+    }
+
+    #[test]
+    fn the_layers_of_a_stack_do_not_make_a_matrix_of_a_bias() -> Result<(), shardax_core::Error> {
+        assert_eq!(decaying(&[&[12, 64], &[12]])?, 0);
+        assert_eq!(decaying(&[&[12, 64, 64]])?, 1);
+        Ok(())
+    }
+
+    #[test]
+    #[should_panic(expected = "`gradients` is not like the parameters")]
+    fn gradients_of_another_structure_are_refused() {
+        let update = |p: Vec<Tensor>| {
+            let adam = AdamW::default();
+            let step = Tensor::scalar(0, DType::I32);
+            adam.update(p.clone(), p[1..].to_vec(), adam.init(&p), step)
+                .0
+        };
+        let ty = TensorType::new(DType::F32, [2]);
+        let _ = trace(update, vec![ty.clone(), ty]);
+    }
+}

@@ -90,3 +90,43 @@ impl<L: Leaf> Tree<L> for Linear<L> {
         self.names == other.names && self.bias.is_some() == other.bias.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use shardax_core::{TensorType, trace};
+
+    use super::*;
+    use crate::layers::Mlp;
+
+    #[test]
+    fn leaves_have_the_names_given_where_the_layer_is_made() -> Result<(), shardax_core::Error> {
+        let seed = TensorType::new(DType::U32, [2]);
+        let traced = trace(|seed: Tensor| Mlp::init(Key(seed), 4, 16), seed)?;
+        let mut types = traced.output_types().into_iter();
+        let mut leaves = Vec::new();
+        let walk = &mut |path: &mut Path, _: &Tensor| {
+            let names: Vec<String> = path
+                .dims()
+                .unwrap_or_default()
+                .iter()
+                .map(|dim| match dim {
+                    Dim::Logical(name) => (*name).to_owned(),
+                    other => format!("{other:?}"),
+                })
+                .collect();
+            let ty = types.next().map(|ty| ty.to_string()).unwrap_or_default();
+            leaves.push(format!("{path} {ty} {}", names.join(",")));
+        };
+        traced.output.visit_leaves(&mut Path::root(), walk);
+        assert_eq!(
+            leaves,
+            [
+                "up.weight f32[4,16] embed,mlp",
+                "up.bias f32[16] mlp",
+                "down.weight f32[16,4] mlp,embed",
+                "down.bias f32[4] embed",
+            ]
+        );
+        Ok(())
+    }
+}
