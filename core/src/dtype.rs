@@ -83,12 +83,7 @@ impl DType {
     pub const fn is_float(self) -> bool {
         matches!(
             self,
-            DType::F8E4M3FN
-                | DType::F8E5M2
-                | DType::F16
-                | DType::BF16
-                | DType::F32
-                | DType::F64
+            DType::F8E4M3FN | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64
         )
     }
 

@@ -48,8 +48,8 @@ pub enum ErrorKind {
         /// The argument, its value and its range.
         problem: String,
     },
-    /// A tensor was used after the function that was traced with it had returned.
-    #[error("`{op}`: a tensor is used whose trace has ended, or is another thread's")]
+    /// A tensor was used outside of the function that was traced with it.
+    #[error("`{op}`: a tensor of another trace is used, one that has ended or is around this one")]
     Escaped {
         /// The operation, as the user called it.
         op: &'static str,

@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{catch, input, localize, region};
+use crate::trace::{catch, input, localize, program};
 use crate::transform::close::leaves;
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
@@ -135,11 +135,14 @@ pub fn trace_like<S, F: Function<S>, M: Leaf>(
 ) -> Result<Traced<F::Args, F::Output>> {
     let source = Location::caller();
     let traced = catch(|| {
-        region(|| {
+        program(|| {
             let arguments = args.map_leaves(&mut Path::root(), &mut |_, leaf| input(ty(leaf)));
             let own = arguments.replace_leaves(&mut |_, t| *t);
             let result = f.apply(arguments);
-            (own, result.replace_leaves(&mut |_, t: &Tensor| localize(*t, source)))
+            (
+                own,
+                result.replace_leaves(&mut |_, t: &Tensor| localize(*t, source)),
+            )
         })
     })?;
     let mut graph = traced.graph;

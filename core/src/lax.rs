@@ -45,7 +45,11 @@ pub(crate) fn compare(op: Comparison, lhs: Tensor, rhs: Tensor) -> Tensor {
 
 #[track_caller]
 pub(crate) fn select(predicate: Tensor, on_true: Tensor, on_false: Tensor) -> Tensor {
-    emit1(Op::Select, &[predicate, on_true, on_false], Location::caller())
+    emit1(
+        Op::Select,
+        &[predicate, on_true, on_false],
+        Location::caller(),
+    )
 }
 
 #[track_caller]
@@ -64,7 +68,13 @@ pub(crate) fn full(number: Number, ty: &TensorType) -> Tensor {
     let Some(literal) = Literal::scalar(number, ty.dtype) else {
         let problem = format!("the number {number} is not a value of {}", ty.dtype);
         let help = format!("take an element type that holds {number}");
-        fail(ErrorKind::DType { op: "full", problem }, Some(help))
+        fail(
+            ErrorKind::DType {
+                op: "full",
+                problem,
+            },
+            Some(help),
+        )
     };
     broadcast(constant(literal), &ty.shape, &[])
 }
@@ -90,12 +100,20 @@ pub(crate) fn broadcast(x: Tensor, shape: &[usize], dims: &[usize]) -> Tensor {
 
 #[track_caller]
 pub(crate) fn reshape(x: Tensor, shape: &[usize]) -> Tensor {
-    emit1(Op::Reshape(Shape::from_slice(shape)), &[x], Location::caller())
+    emit1(
+        Op::Reshape(Shape::from_slice(shape)),
+        &[x],
+        Location::caller(),
+    )
 }
 
 #[track_caller]
 pub(crate) fn transpose(x: Tensor, permutation: &[usize]) -> Tensor {
-    emit1(Op::Transpose(Dims::from_slice(permutation)), &[x], Location::caller())
+    emit1(
+        Op::Transpose(Dims::from_slice(permutation)),
+        &[x],
+        Location::caller(),
+    )
 }
 
 /// One dimension's range; the other dimensions whole.
@@ -137,7 +155,11 @@ pub(crate) fn concatenate(parts: &[Tensor], dimension: usize) -> Tensor {
 
 #[track_caller]
 pub(crate) fn reverse(x: Tensor, dims: &[usize]) -> Tensor {
-    emit1(Op::Reverse(Dims::from_slice(dims)), &[x], Location::caller())
+    emit1(
+        Op::Reverse(Dims::from_slice(dims)),
+        &[x],
+        Location::caller(),
+    )
 }
 
 #[track_caller]
@@ -145,7 +167,11 @@ pub(crate) fn reduce(reducer: Reducer, x: Tensor, dims: &[usize]) -> Tensor {
     if dims.is_empty() {
         return x;
     }
-    emit1(Op::Reduce(reducer, Dims::from_slice(dims)), &[x], Location::caller())
+    emit1(
+        Op::Reduce(reducer, Dims::from_slice(dims)),
+        &[x],
+        Location::caller(),
+    )
 }
 
 /// The element type in which values of type `dtype` are summed: a long sum in eight bits of
@@ -185,7 +211,11 @@ pub(crate) fn dynamic_slice(x: Tensor, starts: &[Tensor], sizes: &[usize]) -> Te
 
 #[track_caller]
 pub(crate) fn dynamic_update_slice(x: Tensor, update: Tensor, starts: &[Tensor]) -> Tensor {
-    emit1(Op::DynamicUpdateSlice, &with_starts(&[x, update], starts), Location::caller())
+    emit1(
+        Op::DynamicUpdateSlice,
+        &with_starts(&[x, update], starts),
+        Location::caller(),
+    )
 }
 
 #[track_caller]
@@ -195,7 +225,11 @@ pub(crate) fn take(x: Tensor, indices: Tensor, axis: usize) -> Tensor {
 
 #[track_caller]
 pub(crate) fn scatter_add(x: Tensor, indices: Tensor, updates: Tensor, axis: usize) -> Tensor {
-    emit1(Op::ScatterAdd { axis }, &[x, indices, updates], Location::caller())
+    emit1(
+        Op::ScatterAdd { axis },
+        &[x, indices, updates],
+        Location::caller(),
+    )
 }
 
 #[track_caller]
@@ -210,7 +244,11 @@ pub(crate) fn scatter_add_along(
     updates: Tensor,
     axis: usize,
 ) -> Tensor {
-    emit1(Op::ScatterAddAlong { axis }, &[x, indices, updates], Location::caller())
+    emit1(
+        Op::ScatterAddAlong { axis },
+        &[x, indices, updates],
+        Location::caller(),
+    )
 }
 
 #[track_caller]

@@ -17,6 +17,7 @@ mod literal;
 mod op;
 pub mod random;
 mod rules;
+mod simplify;
 mod stack;
 mod tensor;
 mod trace;

@@ -149,7 +149,9 @@ impl Literal {
 
     /// The number that every element of a splat is; `None` of other constants.
     pub fn number(&self) -> Option<Number> {
-        self.splat.then(|| self.numbers()).and_then(|n| n.first().copied())
+        self.splat
+            .then(|| self.numbers())
+            .and_then(|n| n.first().copied())
     }
 
     /// The elements (one of them, for a splat) as numbers.
@@ -164,7 +166,11 @@ fn scalar_bytes(number: Number, dtype: DType) -> Option<Vec<u8>> {
         Number::Bool(v) => i64::from(v),
         Number::Int(v) => v,
         Number::Float(v) if v.fract() == 0.0 && v.abs() < 9.0e15 => v as i64,
-        Number::Float(_) => return dtype.is_differentiable().then(|| float_bytes(float, dtype))?,
+        Number::Float(_) => {
+            return dtype
+                .is_differentiable()
+                .then(|| float_bytes(float, dtype))?;
+        }
     };
     match dtype {
         DType::Bool => matches!(int, 0 | 1).then(|| vec![int as u8]),
@@ -206,9 +212,18 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
         DType::U4 | DType::U8 => of::<u8>(bytes),
         DType::U16 => of::<u16>(bytes),
         DType::U32 => of::<u32>(bytes),
-        DType::U64 => u64::from_bytes(bytes).into_iter().map(|v| Number::Int(v as i64)).collect(),
-        DType::F16 => f16::from_bytes(bytes).into_iter().map(|v| v.to_f64().into()).collect(),
-        DType::BF16 => bf16::from_bytes(bytes).into_iter().map(|v| v.to_f64().into()).collect(),
+        DType::U64 => u64::from_bytes(bytes)
+            .into_iter()
+            .map(|v| Number::Int(v as i64))
+            .collect(),
+        DType::F16 => f16::from_bytes(bytes)
+            .into_iter()
+            .map(|v| v.to_f64().into())
+            .collect(),
+        DType::BF16 => bf16::from_bytes(bytes)
+            .into_iter()
+            .map(|v| v.to_f64().into())
+            .collect(),
         DType::F32 | DType::C64 => of::<f32>(bytes),
         DType::F64 => of::<f64>(bytes),
         DType::F8E4M3FN | DType::F8E5M2 => Vec::new(),
@@ -253,6 +268,27 @@ mod tests {
         assert_eq!(Literal::scalar(2.5.into(), DType::Bool), None);
         let half = Literal::scalar(0.5.into(), DType::BF16).map(|l| l.numbers());
         assert_eq!(half, Some(vec![Number::Float(0.5)]));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_floats() {
+        let infinity = Literal::scalar(f64::INFINITY.into(), DType::F32);
+        assert_eq!(
+            infinity.and_then(|l| l.number()),
+            Some(Number::Float(f64::INFINITY))
+        );
+        assert_eq!(Literal::scalar(f64::NAN.into(), DType::I32), None);
+        assert_eq!(Literal::scalar(1e20.into(), DType::I64), None);
+    }
+
+    #[test]
+    fn constants_print_in_the_digits_of_their_type() {
+        let printed = |dtype| Literal::scalar(0.1.into(), dtype).map(|l| format!("{l:?}"));
+        assert_eq!(printed(DType::F32).as_deref(), Some("0.1"));
+        assert_eq!(printed(DType::F64).as_deref(), Some("0.1"));
+        assert_eq!(printed(DType::BF16).as_deref(), Some("0.100097656"));
+        let several = Literal::from_slice(&[1i32, 2], [2]).map(|l| format!("{l:?}"));
+        assert_eq!(several.as_deref(), Some("[1, 2]"));
     }
 
     #[test]

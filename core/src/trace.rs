@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result, Source};
 use crate::graph::{Equation, Graph, Scope, ValueId, Values};
-use crate::literal::{Literal, Number};
-use crate::op::{Binary, Dims, Op, Unary};
+use crate::op::{Dims, Op};
 use crate::rules::shape;
+use crate::simplify::Simplifier;
 use crate::tensor::Tensor;
-use crate::types::{Shape, TensorType};
+use crate::types::TensorType;
 
 /// The identity of a frame, different for every frame of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,17 +28,13 @@ pub(crate) struct FrameId(u32);
 /// A function being traced.
 struct Frame {
     id: FrameId,
+    /// Whether it is a program of its own, which captures nothing of what is around it.
+    isolated: bool,
     graph: Graph,
     /// Outer tensors that became the last inputs of the graph, in order.
     captures: Vec<Tensor>,
     captured: HashMap<Tensor, ValueId>,
-    /// Constants and their broadcasts, so that a program has each once.
-    constants: HashMap<Literal, ValueId>,
-    broadcasts: HashMap<(ValueId, Shape), ValueId>,
-    /// Values whose elements are all one number.
-    splats: HashMap<ValueId, Literal>,
-    /// Equations that may cancel with a later one, by their result.
-    inverses: HashMap<ValueId, (Op, ValueId)>,
+    simplifier: Simplifier,
 }
 
 thread_local! {
@@ -78,17 +74,24 @@ impl Drop for OpenFrame {
 
 /// Traces `f` into a frame of its own.
 pub(crate) fn region<R>(f: impl FnOnce() -> R) -> Region<R> {
+    within_frame(false, f)
+}
+
+/// Traces `f` as a program that captures nothing.
+pub(crate) fn program<R>(f: impl FnOnce() -> R) -> Region<R> {
+    within_frame(true, f)
+}
+
+fn within_frame<R>(isolated: bool, f: impl FnOnce() -> R) -> Region<R> {
     let id = FrameId(NEXT_FRAME.fetch_add(1, Ordering::Relaxed));
     FRAMES.with_borrow_mut(|frames| {
         frames.push(Frame {
             id,
+            isolated,
             graph: Graph::default(),
             captures: Vec::new(),
             captured: HashMap::new(),
-            constants: HashMap::new(),
-            broadcasts: HashMap::new(),
-            splats: HashMap::new(),
-            inverses: HashMap::new(),
+            simplifier: Simplifier::default(),
         });
     });
     let open = OpenFrame(id);
@@ -225,7 +228,10 @@ pub(crate) fn input(ty: TensorType) -> Tensor {
 fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
     let done = FRAMES.with_borrow_mut(|frames| frames.last_mut().map(f));
     done.unwrap_or_else(|| {
-        fail(ErrorKind::Outside { op: "tensor" }, Some(OUTSIDE.to_owned()))
+        fail(
+            ErrorKind::Outside { op: "tensor" },
+            Some(OUTSIDE.to_owned()),
+        )
     })
 }
 
@@ -235,7 +241,10 @@ pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Ten
         let operands = resolve(frames, &op, operands)?;
         match frames.last_mut() {
             Some(frame) => frame.append(op, operands, source),
-            None => Err((ErrorKind::Outside { op: op.name() }, Some(OUTSIDE.to_owned()))),
+            None => Err((
+                ErrorKind::Outside { op: op.name() },
+                Some(OUTSIDE.to_owned()),
+            )),
         }
     });
     outcome.unwrap_or_else(|(kind, help)| fail_at(kind, help, source))
@@ -257,7 +266,10 @@ fn resolve(frames: &mut [Frame], op: &Op, operands: &[Tensor]) -> Outcome<Values
     let mut values = Values::new();
     for &operand in operands {
         let value = local(frames, operand).ok_or_else(|| {
-            (ErrorKind::Escaped { op: op.name() }, Some(ESCAPED.to_owned()))
+            (
+                ErrorKind::Escaped { op: op.name() },
+                Some(ESCAPED.to_owned()),
+            )
         })?;
         values.push(value);
     }
@@ -269,6 +281,9 @@ fn local(frames: &mut [Frame], tensor: Tensor) -> Option<ValueId> {
     let (top, outer) = frames.split_last_mut()?;
     if tensor.frame == top.id {
         return Some(tensor.value);
+    }
+    if top.isolated {
+        return None;
     }
     let above = local(outer, tensor)?;
     let surrounding = outer.last()?;
@@ -289,7 +304,11 @@ pub(crate) fn localize(tensor: Tensor, source: Source) -> Tensor {
         Some(Tensor::new(frames.last()?.id, value))
     });
     found.unwrap_or_else(|| {
-        fail_at(ErrorKind::Escaped { op: "return" }, Some(ESCAPED.to_owned()), source)
+        fail_at(
+            ErrorKind::Escaped { op: "return" },
+            Some(ESCAPED.to_owned()),
+            source,
+        )
     })
 }
 
@@ -305,19 +324,24 @@ impl Frame {
                 operands.iter().map(|o| self.graph.ty(*o)).collect();
             shape::infer(&op, &operand_types)?
         };
-        let (op, operands) = self.composed(op, operands);
-        if let Some(known) = self.known(&op, &operands) {
+        let (op, operands) = self.simplifier.composed(op, operands);
+        if let Some(known) = self.simplifier.known(&self.graph, &op, &operands) {
             return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));
         }
-        if let Some(literal) = self.folded(&op, &operands) {
+        if let Some(literal) = self.simplifier.folded(&op, &operands) {
             let scalar = self.append(Op::Constant(literal), Values::new(), source)?;
             let shape = types[0].shape.clone();
-            let op = Op::Broadcast { shape, dims: Dims::new() };
+            let op = Op::Broadcast {
+                shape,
+                dims: Dims::new(),
+            };
             return self.append(op, Values::from_elem(scalar[0].value, 1), source);
         }
-        let results: SmallVec<[ValueId; 1]> =
-            types.into_iter().map(|ty| self.graph.new_value(ty)).collect();
-        self.remember(&op, &operands, &results);
+        let results: SmallVec<[ValueId; 1]> = types
+            .into_iter()
+            .map(|ty| self.graph.new_value(ty))
+            .collect();
+        self.simplifier.remember(&op, &operands, &results);
         let (source, scope) = origin(source);
         let tensors = results.iter().map(|&r| Tensor::new(self.id, r)).collect();
         self.graph.equations.push(Equation {
@@ -329,122 +353,19 @@ impl Frame {
         });
         Ok(tensors)
     }
-
-    fn remember(&mut self, op: &Op, operands: &[ValueId], results: &[ValueId]) {
-        match op {
-            Op::Constant(literal) => {
-                self.constants.insert(literal.clone(), results[0]);
-                if literal.is_splat() {
-                    self.splats.insert(results[0], literal.clone());
-                }
-            }
-            Op::Broadcast { shape, dims } if dims.is_empty() => {
-                self.broadcasts.insert((operands[0], shape.clone()), results[0]);
-                if let Some(literal) = self.splats.get(&operands[0]) {
-                    self.splats.insert(results[0], literal.clone());
-                }
-            }
-            Op::Reshape(_) | Op::Transpose(_) | Op::Unary(Unary::Neg) => {
-                self.inverses.insert(results[0], (op.clone(), operands[0]));
-            }
-            _ => {}
-        }
-    }
-
-    /// One equation for two in a row: a derivative undoes what its function did.
-    fn composed(&self, op: Op, operands: Values) -> (Op, Values) {
-        let Some((first, inner)) = operands.first().and_then(|o| self.inverses.get(o)) else {
-            return (op, operands);
-        };
-        let inner = Values::from_elem(*inner, 1);
-        match (first, &op) {
-            (Op::Reshape(_), Op::Reshape(_)) => (op, inner),
-            (Op::Transpose(first), Op::Transpose(second)) => {
-                (Op::Transpose(second.iter().map(|&d| first[d]).collect()), inner)
-            }
-            _ => (op, operands),
-        }
-    }
-
-    /// The value of an equation that need not be written: it would change nothing, or is there.
-    fn known(&self, op: &Op, operands: &Values) -> Option<ValueId> {
-        let ty = |i: usize| self.graph.ty(operands[i]);
-        let all = |i: usize, number: f64| {
-            let literal = self.splats.get(&operands[i])?;
-            matches!(literal.number(), Some(n) if n.as_f64() == number).then_some(())
-        };
-        match op {
-            Op::Constant(literal) => self.constants.get(literal).copied(),
-            Op::Broadcast { shape, dims } if dims.is_empty() && !shape.is_empty() => {
-                self.broadcasts.get(&(operands[0], shape.clone())).copied()
-            }
-            Op::Broadcast { shape, .. } | Op::Reshape(shape) => {
-                (*shape == ty(0).shape).then(|| operands[0])
-            }
-            Op::Convert(dtype) => (*dtype == ty(0).dtype).then(|| operands[0]),
-            Op::Transpose(permutation) => permutation.is_sorted().then(|| operands[0]),
-            Op::Slice {
-                starts,
-                limits,
-                strides,
-            } => {
-                let whole = starts.iter().all(|&s| s == 0)
-                    && *limits == ty(0).shape
-                    && strides.iter().all(|&s| s == 1);
-                whole.then(|| operands[0])
-            }
-            Op::Unary(Unary::Neg) => match self.inverses.get(&operands[0]) {
-                Some((Op::Unary(Unary::Neg), inner)) => Some(*inner),
-                _ => None,
-            },
-            Op::Binary(Binary::Mul) => {
-                let [left, right] = [all(0, 1.0), all(1, 1.0)];
-                left.map(|()| operands[1]).or(right.map(|()| operands[0]))
-            }
-            Op::Binary(Binary::Add) => {
-                let [left, right] = [all(0, 0.0), all(1, 0.0)];
-                left.map(|()| operands[1]).or(right.map(|()| operands[0]))
-            }
-            Op::Binary(Binary::Sub) => all(1, 0.0).map(|()| operands[0]),
-            Op::Binary(Binary::Div) => all(1, 1.0).map(|()| operands[0]),
-            _ => None,
-        }
-    }
-
-    /// The number that every element of the result is, for arithmetic on constant floats. It is
-    /// computed in f64, which rounds like the operation itself in every narrower type.
-    fn folded(&self, op: &Op, operands: &[ValueId]) -> Option<Literal> {
-        let number = |i: usize| {
-            let literal = self.splats.get(&operands[i])?;
-            let is_real = literal.ty().dtype.is_float();
-            literal.number().filter(|_| is_real).map(Number::as_f64)
-        };
-        let value = match op {
-            Op::Unary(Unary::Neg) => -number(0)?,
-            Op::Binary(Binary::Add) => number(0)? + number(1)?,
-            Op::Binary(Binary::Sub) => number(0)? - number(1)?,
-            Op::Binary(Binary::Mul) => number(0)? * number(1)?,
-            Op::Binary(Binary::Div) => number(0)? / number(1)?,
-            Op::Convert(dtype) if dtype.is_float() => number(0)?,
-            _ => return None,
-        };
-        let dtype = match op {
-            Op::Convert(dtype) => *dtype,
-            _ => self.graph.ty(operands[0]).dtype,
-        };
-        Literal::scalar(Number::Float(value), dtype)
-    }
 }
 
 /// The type of a tensor of this thread's frames.
 pub(crate) fn type_of(tensor: Tensor, op: &'static str, source: Source) -> TensorType {
     let found = FRAMES.with_borrow(|frames| {
-        let frame = frames.iter().rev().find(|f| f.id == tensor.frame)?;
+        let program = frames.iter().rposition(|f| f.isolated).unwrap_or(0);
+        let frame = frames[program..]
+            .iter()
+            .rev()
+            .find(|f| f.id == tensor.frame)?;
         Some(frame.graph.ty(tensor.value).clone())
     });
-    found.unwrap_or_else(|| {
-        fail_at(ErrorKind::Escaped { op }, Some(ESCAPED.to_owned()), source)
-    })
+    found.unwrap_or_else(|| fail_at(ErrorKind::Escaped { op }, Some(ESCAPED.to_owned()), source))
 }
 
 /// A place in the program being written.

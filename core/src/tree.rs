@@ -95,7 +95,9 @@ impl<L: Leaf, T: Tree<L>> Tree<L> for Vec<T> {
         f: &mut dyn FnMut(&mut Path, &L) -> M,
     ) -> Self::With<M> {
         let items = self.iter().enumerate();
-        items.map(|(i, item)| path.index(i, |path| item.map_leaves(path, f))).collect()
+        items
+            .map(|(i, item)| path.index(i, |path| item.map_leaves(path, f)))
+            .collect()
     }
 
     fn visit_leaves<'a>(&'a self, path: &mut Path, f: &mut dyn FnMut(&mut Path, &'a L)) {

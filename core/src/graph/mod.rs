@@ -54,7 +54,7 @@ impl PartialEq for Equation {
 
 /// A program.
 ///
-/// Every value is defined before it is used, and once. Value ids index [`Graph::types`].
+/// Every value is defined before it is used, and once. A value id is below [`Graph::value_count`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     pub(crate) types: Vec<TensorType>,

@@ -92,7 +92,11 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
             })
         }
         Op::Scan(scan) => {
-            write!(f, " length={} carries={} xs={}", scan.length, scan.carries, scan.xs)?;
+            write!(
+                f,
+                " length={} carries={} xs={}",
+                scan.length, scan.carries, scan.xs
+            )?;
             if scan.reverse {
                 f.write_str(" reverse")?;
             }
@@ -118,7 +122,11 @@ fn write_dot(f: &mut fmt::Formatter<'_>, dims: &DotDims) -> fmt::Result {
     if !dims.lhs_batch.is_empty() {
         write!(f, " batch={:?},{:?}", dims.lhs_batch, dims.rhs_batch)?;
     }
-    write!(f, " contract={:?},{:?}", dims.lhs_contract, dims.rhs_contract)
+    write!(
+        f,
+        " contract={:?},{:?}",
+        dims.lhs_contract, dims.rhs_contract
+    )
 }
 
 fn write_list<T: fmt::Display>(

@@ -30,10 +30,12 @@ impl Graph {
             let operands = equation
                 .operands
                 .iter()
-                .map(|o| renamed[o.index()].unwrap_or_else(|| {
-                    missing.push(*o);
-                    *o
-                }))
+                .map(|o| {
+                    renamed[o.index()].unwrap_or_else(|| {
+                        missing.push(*o);
+                        *o
+                    })
+                })
                 .collect();
             let results = equation
                 .results
@@ -56,7 +58,11 @@ impl Graph {
                 None => missing.push(output),
             }
         }
-        if missing.is_empty() { Ok(cut) } else { Err(missing) }
+        if missing.is_empty() {
+            Ok(cut)
+        } else {
+            Err(missing)
+        }
     }
 
     /// Which equations it takes.
@@ -191,11 +197,77 @@ fn prune_scan(equation: &mut Equation, scan: Scan, used: &[bool]) {
     equation.op = Op::Scan(Scan {
         body: Arc::new(body),
         carries: live[..scan.carries].iter().filter(|l| **l).count(),
-        xs: read[scan.carries..scan.carries + scan.xs].iter().filter(|r| **r).count(),
+        xs: read[scan.carries..scan.carries + scan.xs]
+            .iter()
+            .filter(|r| **r)
+            .count(),
         ..scan
     });
 }
 
 fn select(values: &[ValueId], keep: &[bool]) -> Vec<ValueId> {
-    values.iter().zip(keep).filter(|(_, k)| **k).map(|(v, _)| *v).collect()
+    values
+        .iter()
+        .zip(keep)
+        .filter(|(_, k)| **k)
+        .map(|(v, _)| *v)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Tensor, TensorType, scan, trace};
+
+    fn vector() -> TensorType {
+        TensorType::new(DType::F32, [3])
+    }
+
+    fn graph(f: impl Fn(Tensor) -> Tensor) -> Graph {
+        match trace(f, vector()) {
+            Ok(traced) => traced.graph,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn what_no_result_needs_is_removed() {
+        let graph = graph(|x| {
+            let _ = x.sin().exp();
+            x.cos()
+        });
+        let names: Vec<&str> = graph.equations().iter().map(|e| e.op.name()).collect();
+        assert_eq!(names, ["cos"]);
+    }
+
+    #[test]
+    fn a_loop_keeps_the_carries_that_its_results_depend_on() {
+        let graph = graph(|x| {
+            let start = x.sum(..);
+            // `a` reads `b` of the iteration before, `b` reads `c`, and nothing reads `d`.
+            let body = |(a, b, c, d): (Tensor, Tensor, Tensor, Tensor), x: Tensor| {
+                ((a + b, b * c, c + x, d.sin()), d)
+            };
+            scan((start, start, start, start), x, body).0.0
+        });
+        let Some(Op::Scan(scan)) = graph.equations().last().map(|e| &e.op) else {
+            panic!("the loop is gone");
+        };
+        assert_eq!(
+            (scan.carries, scan.xs, scan.body.outputs().len()),
+            (3, 1, 3)
+        );
+    }
+
+    #[test]
+    fn a_cut_reads_its_inputs_and_says_what_it_lacks() {
+        let graph = graph(|x| (x.sin() * x).exp());
+        let result = |i: usize| graph.equations()[i].results[0];
+        let (sin, product, exp) = (result(0), result(1), result(2));
+        let cut = graph
+            .extract(&[product], &[exp])
+            .map(|g| g.equations().len());
+        assert_eq!(cut, Ok(1));
+        assert_eq!(graph.extract(&[sin], &[exp]), Err(vec![graph.inputs()[0]]));
+    }
 }

@@ -38,12 +38,7 @@ pub(crate) fn jvp(equation: &Equation, operands: &[Dual], mode: Mode) -> SmallVe
         .collect()
 }
 
-fn tangents(
-    equation: &Equation,
-    x: &[Tensor],
-    t: &[Option<Tensor>],
-    y: &[Tensor],
-) -> Tangents {
+fn tangents(equation: &Equation, x: &[Tensor], t: &[Option<Tensor>], y: &[Tensor]) -> Tangents {
     let same_op = |operands: &[Tensor]| emit(equation.op.clone(), operands, equation.source)[0];
     let none: Tangents = smallvec![None; y.len()];
     if let Op::BitcastConvert(_) = equation.op {

@@ -77,7 +77,8 @@ impl Rule<'_> {
             Op::Shard(constraint) => {
                 let ty = self.operand(0)?;
                 if constraint.dims.len() != ty.rank() {
-                    let names: Vec<String> = constraint.dims.iter().map(|d| d.to_string()).collect();
+                    let names: Vec<String> =
+                        constraint.dims.iter().map(|d| d.to_string()).collect();
                     return Err((
                         ErrorKind::Shape {
                             op: self.name,
@@ -88,7 +89,10 @@ impl Rule<'_> {
                                 ty.rank()
                             ),
                         },
-                        Some("write one name for each dimension, `_` for one that is never split".into()),
+                        Some(
+                            "write one name for each dimension, `_` for one that is never split"
+                                .into(),
+                        ),
                     ));
                 }
                 one(ty.clone())
@@ -126,7 +130,9 @@ impl Rule<'_> {
         if dimension < rank {
             return Ok(());
         }
-        self.argument_error(format!("dimension {dimension} of a tensor with {rank} dimensions"))
+        self.argument_error(format!(
+            "dimension {dimension} of a tensor with {rank} dimensions"
+        ))
     }
 
     fn dimensions(&self, dims: &[usize], rank: usize) -> Result<(), Fault> {
@@ -217,7 +223,10 @@ impl Rule<'_> {
             );
         }
         if on_true != on_false {
-            return self.dtype_error(format!("the two cases {on_true} and {on_false} differ"), None);
+            return self.dtype_error(
+                format!("the two cases {on_true} and {on_false} differ"),
+                None,
+            );
         }
         if predicate.shape != on_true.shape {
             return self.shape_error(format!(
@@ -247,11 +256,14 @@ impl Rule<'_> {
         let ascending = dims.windows(2).all(|w| w[0] < w[1]);
         let fits = dims.len() == ty.rank()
             && ascending
-            && dims.iter().zip(&ty.shape).all(|(&d, &size)| {
-                shape.get(d).is_some_and(|&to| size == to || size == 1)
-            });
+            && dims
+                .iter()
+                .zip(&ty.shape)
+                .all(|(&d, &size)| shape.get(d).is_some_and(|&to| size == to || size == 1));
         if !fits {
-            return self.shape_error(format!("{ty} does not broadcast to {shape:?} along {dims:?}"));
+            return self.shape_error(format!(
+                "{ty} does not broadcast to {shape:?} along {dims:?}"
+            ));
         }
         Ok(TensorType::new(ty.dtype, shape))
     }
@@ -306,7 +318,12 @@ impl Rule<'_> {
         let padded = |dim: usize, size: usize| {
             low[dim] + high[dim] + size + size.saturating_sub(1) * interior[dim]
         };
-        let shape: Shape = ty.shape.iter().enumerate().map(|(d, &s)| padded(d, s)).collect();
+        let shape: Shape = ty
+            .shape
+            .iter()
+            .enumerate()
+            .map(|(d, &s)| padded(d, s))
+            .collect();
         Ok(TensorType::new(ty.dtype, shape))
     }
 
@@ -343,15 +360,29 @@ impl Rule<'_> {
         if bits && !(ty.dtype == DType::Bool || ty.dtype.is_integer()) {
             return self.dtype_error(format!("takes a boolean or integer tensor, not {ty}"), None);
         }
-        let kept = ty.shape.iter().enumerate().filter(|(d, _)| !dims.contains(d));
+        let kept = ty
+            .shape
+            .iter()
+            .enumerate()
+            .filter(|(d, _)| !dims.contains(d));
         let shape: Shape = kept.map(|(_, &size)| size).collect();
         Ok(TensorType::new(ty.dtype, shape))
     }
 
     fn dot(&self, dims: &DotDims) -> Result<TensorType, Fault> {
         let (lhs, rhs) = (self.operand(0)?, self.operand(1)?);
-        let lhs_dims: Dims = dims.lhs_batch.iter().chain(&dims.lhs_contract).copied().collect();
-        let rhs_dims: Dims = dims.rhs_batch.iter().chain(&dims.rhs_contract).copied().collect();
+        let lhs_dims: Dims = dims
+            .lhs_batch
+            .iter()
+            .chain(&dims.lhs_contract)
+            .copied()
+            .collect();
+        let rhs_dims: Dims = dims
+            .rhs_batch
+            .iter()
+            .chain(&dims.rhs_contract)
+            .copied()
+            .collect();
         self.dimensions(&lhs_dims, lhs.rank())?;
         self.dimensions(&rhs_dims, rhs.rank())?;
         let mut problems = Vec::new();
@@ -386,7 +417,11 @@ impl Rule<'_> {
         if starts.len() != rank || !starts.iter().all(scalar) {
             return self.argument_error(format!(
                 "wants {rank} integer scalars as starts, got {}",
-                starts.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
+                starts
+                    .iter()
+                    .map(|t| t.to_string())
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ));
         }
         Ok(())
@@ -425,8 +460,11 @@ impl Rule<'_> {
         let (ty, indices) = (self.operand(0)?, self.indices(1)?);
         self.dimension(axis, ty.rank())?;
         let before = ty.shape[..axis].iter();
-        let shape: Shape =
-            before.chain(&indices.shape).chain(&ty.shape[axis + 1..]).copied().collect();
+        let shape: Shape = before
+            .chain(&indices.shape)
+            .chain(&ty.shape[axis + 1..])
+            .copied()
+            .collect();
         Ok(TensorType::new(ty.dtype, shape))
     }
 
@@ -484,14 +522,22 @@ impl Rule<'_> {
                 return self.shape_error(format!(
                     "operand {i} is {operand}, the body takes {}{}",
                     body.ty(input),
-                    if scanned { format!(" in each of {} iterations", scan.length) } else { String::new() }
+                    if scanned {
+                        format!(" in each of {} iterations", scan.length)
+                    } else {
+                        String::new()
+                    }
                 ));
             }
         }
-        let carries = body.outputs()[..scan.carries].iter().map(|&o| body.ty(o).clone());
+        let carries = body.outputs()[..scan.carries]
+            .iter()
+            .map(|&o| body.ty(o).clone());
         let stacked = body.outputs()[scan.carries..].iter().map(|&o| {
             let ty = body.ty(o);
-            let shape: Shape = std::iter::once(scan.length).chain(ty.shape.iter().copied()).collect();
+            let shape: Shape = std::iter::once(scan.length)
+                .chain(ty.shape.iter().copied())
+                .collect();
             TensorType::new(ty.dtype, shape)
         });
         Ok(carries.chain(stacked).collect())
@@ -500,7 +546,11 @@ impl Rule<'_> {
     fn remat(&self, remat: &Remat) -> Result<Types, Fault> {
         let body = &remat.body;
         let fits = body.inputs().len() == self.operands.len()
-            && body.inputs().iter().zip(self.operands).all(|(&i, &ty)| body.ty(i) == ty);
+            && body
+                .inputs()
+                .iter()
+                .zip(self.operands)
+                .all(|(&i, &ty)| body.ty(i) == ty);
         if !fits {
             return self.argument_error("operands are not what the body takes".into());
         }

@@ -101,8 +101,7 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
             let starts = tensors(&operands[2..]);
             let update = ty(1);
             let mut cts: Tangents = smallvec![None; operands.len()];
-            cts[0] = linear(0)
-                .then(|| lax::dynamic_update_slice(ct, lax::zeros(&update), &starts));
+            cts[0] = linear(0).then(|| lax::dynamic_update_slice(ct, lax::zeros(&update), &starts));
             cts[1] = linear(1).then(|| lax::dynamic_slice(ct, &starts, &update.shape));
             cts
         }
@@ -112,7 +111,10 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         }
         Op::TakeAlong { axis } => {
             let zeros = lax::zeros(&ty(0));
-            first(lax::scatter_add_along(zeros, operands[1].tensor, ct, *axis), 2)
+            first(
+                lax::scatter_add_along(zeros, operands[1].tensor, ct, *axis),
+                2,
+            )
         }
         Op::ScatterAdd { axis } => smallvec![
             linear(0).then_some(ct),
@@ -171,10 +173,13 @@ fn inverse(permutation: &[usize]) -> Dims {
 fn shard(ct: Tensor, constraint: &Constraint) -> Tensor {
     let ct = lax::shard(ct, constraint.clone());
     match constraint.role {
-        Role::ParameterAtUse => lax::shard(ct, Constraint {
-            role: Role::Parameter,
-            ..constraint.clone()
-        }),
+        Role::ParameterAtUse => lax::shard(
+            ct,
+            Constraint {
+                role: Role::Parameter,
+                ..constraint.clone()
+            },
+        ),
         Role::Parameter | Role::Activation => ct,
     }
 }
@@ -194,7 +199,11 @@ fn slice(ct: Tensor, operand: &TensorType, starts: &Dims, limits: &Dims, strides
     let interior: Dims = strides.iter().map(|s| s - 1).collect();
     let high = (0..operand.rank())
         .map(|d| {
-            let spanned = if limits[d] > starts[d] { (shape[d] - 1) * strides[d] + 1 } else { 0 };
+            let spanned = if limits[d] > starts[d] {
+                (shape[d] - 1) * strides[d] + 1
+            } else {
+                0
+            };
             operand.shape[d] - starts[d] - spanned
         })
         .collect();
@@ -204,7 +213,11 @@ fn slice(ct: Tensor, operand: &TensorType, starts: &Dims, limits: &Dims, strides
 
 fn pad(ct: Tensor, operands: &[Operand], low: &Dims, high: &Dims, interior: &Dims) -> Tangents {
     let padded = ct.ty().shape;
-    let limits = padded.iter().zip(high).map(|(size, high)| size - high).collect();
+    let limits = padded
+        .iter()
+        .zip(high)
+        .map(|(size, high)| size - high)
+        .collect();
     let strides = interior.iter().map(|i| i + 1).collect();
     let inner = lax::slice(ct, low.clone(), limits, strides);
     let all = |x: Tensor| {
@@ -213,7 +226,9 @@ fn pad(ct: Tensor, operands: &[Operand], low: &Dims, high: &Dims, interior: &Dim
     };
     smallvec![
         operands[0].linear.then_some(inner),
-        operands[1].linear.then(|| lax::binary(Binary::Sub, all(ct), all(inner))),
+        operands[1]
+            .linear
+            .then(|| lax::binary(Binary::Sub, all(ct), all(inner))),
     ]
 }
 
@@ -285,27 +300,43 @@ fn dot_side(ct: Tensor, this: Side, other: Side, value: Tensor) -> Tensor {
     // In the product, the contracted dimensions are in the other side's order.
     let contracted = paired(other.contract, this.contract);
     let order = |middle: &Dims, last: &Dims| -> Dims {
-        this.batch.iter().chain(middle).chain(last).copied().collect()
+        this.batch
+            .iter()
+            .chain(middle)
+            .chain(last)
+            .copied()
+            .collect()
     };
-    let (ct_first, ct_last) = (order(&this.free, &contracted), order(&contracted, &this.free));
+    let (ct_first, ct_last) = (
+        order(&this.free, &contracted),
+        order(&contracted, &this.free),
+    );
     // The order that needs no transposition, if there is one.
     let (product, order) = if ct_last.is_sorted() && !ct_first.is_sorted() {
-        let product = lax::dot(value, ct, DotDims {
-            lhs_batch: other.batch.clone(),
-            rhs_batch: batch,
-            lhs_contract: other.free,
-            rhs_contract: other.free_in_result,
-            result: this.ty.dtype,
-        });
+        let product = lax::dot(
+            value,
+            ct,
+            DotDims {
+                lhs_batch: other.batch.clone(),
+                rhs_batch: batch,
+                lhs_contract: other.free,
+                rhs_contract: other.free_in_result,
+                result: this.ty.dtype,
+            },
+        );
         (product, ct_last)
     } else {
-        let product = lax::dot(ct, value, DotDims {
-            lhs_batch: batch,
-            rhs_batch: other.batch.clone(),
-            lhs_contract: other.free_in_result,
-            rhs_contract: other.free,
-            result: this.ty.dtype,
-        });
+        let product = lax::dot(
+            ct,
+            value,
+            DotDims {
+                lhs_batch: batch,
+                rhs_batch: other.batch.clone(),
+                lhs_contract: other.free_in_result,
+                rhs_contract: other.free,
+                result: this.ty.dtype,
+            },
+        );
         (product, ct_first)
     };
     lax::transpose(product, &inverse(&order))

@@ -65,7 +65,11 @@ pub(crate) fn promote(a: DType, b: DType) -> Option<DType> {
     if low.is_signed_integer() == high.is_signed_integer() {
         return Some(if bits(low) < bits(high) { high } else { low });
     }
-    let (signed, unsigned) = if low.is_signed_integer() { (low, high) } else { (high, low) };
+    let (signed, unsigned) = if low.is_signed_integer() {
+        (low, high)
+    } else {
+        (high, low)
+    };
     let wider = [DType::I4, DType::I8, DType::I16, DType::I32, DType::I64];
     wider
         .into_iter()
@@ -96,7 +100,14 @@ fn together(op: &'static str, lhs: Operand, rhs: Operand, source: Source) -> (Te
     let fit = |x: Tensor, ty: &TensorType| {
         let x = emit1(Op::Convert(dtype), &[x], source);
         let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
-        emit1(Op::Broadcast { shape: shape.clone(), dims }, &[x], source)
+        emit1(
+            Op::Broadcast {
+                shape: shape.clone(),
+                dims,
+            },
+            &[x],
+            source,
+        )
     };
     (fit(lhs, &lhs_ty), fit(rhs, &rhs_ty))
 }
@@ -106,7 +117,14 @@ fn number_like(number: Number, like: Tensor, op: &'static str, source: Source) -
     match crate::literal::Literal::scalar(number, ty.dtype) {
         Some(literal) => {
             let scalar = emit1(Op::Constant(literal), &[], source);
-            emit1(Op::Broadcast { shape: ty.shape, dims: Dims::new() }, &[scalar], source)
+            emit1(
+                Op::Broadcast {
+                    shape: ty.shape,
+                    dims: Dims::new(),
+                },
+                &[scalar],
+                source,
+            )
         }
         None => {
             let problem = format!("the number {number} is not a value of {}", ty.dtype);
@@ -308,6 +326,40 @@ impl Tensor {
     #[track_caller]
     pub fn bitcast(self, dtype: DType) -> Tensor {
         let source = Location::caller();
-        method("bitcast", source, || emit1(Op::BitcastConvert(dtype), &[self], source))
+        method("bitcast", source, || {
+            emit1(Op::BitcastConvert(dtype), &[self], source)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType::*;
+
+    #[test]
+    fn promotion_is_the_documented_table() {
+        let table = [
+            (Bool, Bool, Some(Bool)),
+            (Bool, U8, Some(U8)),
+            (I64, F16, Some(F16)),
+            (F16, BF16, Some(F32)),
+            (BF16, F32, Some(F32)),
+            (F8E4M3FN, BF16, Some(BF16)),
+            (F8E4M3FN, F8E5M2, None),
+            (F64, F32, Some(F64)),
+            (F64, C64, Some(C64)),
+            (I8, I32, Some(I32)),
+            (U8, U32, Some(U32)),
+            (I4, U4, Some(I8)),
+            (I8, U8, Some(I16)),
+            (I64, U32, Some(I64)),
+            (I32, U32, Some(I64)),
+            (I8, U64, None),
+        ];
+        for (a, b, meet) in table {
+            assert_eq!(promote(a, b), meet, "{a} with {b}");
+            assert_eq!(promote(b, a), meet, "{b} with {a}");
+        }
     }
 }

@@ -53,7 +53,13 @@ impl Tensor {
             None => {
                 let ty = TensorType::new(T::DTYPE, shape);
                 let problem = format!("{} values for {ty}", values.len());
-                fail(ErrorKind::Shape { op: "constant", problem }, None)
+                fail(
+                    ErrorKind::Shape {
+                        op: "constant",
+                        problem,
+                    },
+                    None,
+                )
             }
         }
     }
@@ -81,7 +87,13 @@ pub fn concatenate(parts: impl AsRef<[Tensor]>, axis: isize) -> Tensor {
     match parts {
         [] => {
             let problem = "there is nothing to join".to_owned();
-            fail(ErrorKind::Argument { op: "concatenate", problem }, None)
+            fail(
+                ErrorKind::Argument {
+                    op: "concatenate",
+                    problem,
+                },
+                None,
+            )
         }
         [first, ..] => {
             let dimension = axis_at("concatenate", axis, &first.ty(), Location::caller());

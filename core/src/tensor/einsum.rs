@@ -21,7 +21,9 @@ impl Tensor {
     #[track_caller]
     pub fn dot(self, rhs: Tensor) -> Tensor {
         let source = Location::caller();
-        method("dot", source, || dot_last_first("dot", self, rhs, None, source))
+        method("dot", source, || {
+            dot_last_first("dot", self, rhs, None, source)
+        })
     }
 
     /// [`Tensor::dot`] with a result of element type `result`, in which products are summed:
@@ -29,7 +31,9 @@ impl Tensor {
     #[track_caller]
     pub fn dot_as(self, rhs: Tensor, result: DType) -> Tensor {
         let source = Location::caller();
-        method("dot_as", source, || dot_last_first("dot_as", self, rhs, Some(result), source))
+        method("dot_as", source, || {
+            dot_last_first("dot_as", self, rhs, Some(result), source)
+        })
     }
 
     /// The matrix product of the last two dimensions, batched over the others, which broadcast.
@@ -41,30 +45,39 @@ impl Tensor {
 }
 
 fn matmul(lhs: Tensor, rhs: Tensor, source: Source) -> Tensor {
-        let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
-        if lhs_ty.rank() < 2 || rhs_ty.rank() < 2 {
-            let problem = format!("takes tensors of two dimensions or more, not {lhs_ty} and {rhs_ty}");
-            let help = "use `dot` for vectors";
-            fail_at(ErrorKind::Shape { op: "matmul", problem }, Some(help.into()), source)
-        }
-        let batch_of = |ty: &TensorType| {
-            TensorType::new(ty.dtype, &ty.shape[..ty.rank() - 2])
-        };
-        let batch = broadcast_shapes("matmul", &[&batch_of(&lhs_ty), &batch_of(&rhs_ty)], source);
-        let fit = |x: Tensor, ty: &TensorType| {
-            let shape: Shape = batch.iter().chain(&ty.shape[ty.rank() - 2..]).copied().collect();
-            let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
-            lax::broadcast(x, &shape, &dims)
-        };
-        let n = batch.len();
-        let dims = DotDims {
-            lhs_batch: (0..n).collect(),
-            rhs_batch: (0..n).collect(),
-            lhs_contract: Dims::from_slice(&[n + 1]),
-            rhs_contract: Dims::from_slice(&[n]),
-            result: common("matmul", &lhs_ty, &rhs_ty, source),
-        };
-        product("matmul", fit(lhs, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
+    let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
+    if lhs_ty.rank() < 2 || rhs_ty.rank() < 2 {
+        let problem = format!("takes tensors of two dimensions or more, not {lhs_ty} and {rhs_ty}");
+        let help = "use `dot` for vectors";
+        fail_at(
+            ErrorKind::Shape {
+                op: "matmul",
+                problem,
+            },
+            Some(help.into()),
+            source,
+        )
+    }
+    let batch_of = |ty: &TensorType| TensorType::new(ty.dtype, &ty.shape[..ty.rank() - 2]);
+    let batch = broadcast_shapes("matmul", &[&batch_of(&lhs_ty), &batch_of(&rhs_ty)], source);
+    let fit = |x: Tensor, ty: &TensorType| {
+        let shape: Shape = batch
+            .iter()
+            .chain(&ty.shape[ty.rank() - 2..])
+            .copied()
+            .collect();
+        let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
+        lax::broadcast(x, &shape, &dims)
+    };
+    let n = batch.len();
+    let dims = DotDims {
+        lhs_batch: (0..n).collect(),
+        rhs_batch: (0..n).collect(),
+        lhs_contract: Dims::from_slice(&[n + 1]),
+        rhs_contract: Dims::from_slice(&[n]),
+        result: common("matmul", &lhs_ty, &rhs_ty, source),
+    };
+    product("matmul", fit(lhs, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
 }
 
 fn dot_last_first(
@@ -129,7 +142,9 @@ fn product(op: &'static str, lhs: Tensor, rhs: Tensor, dims: DotDims, source: So
 #[track_caller]
 pub fn einsum(subscripts: &str, operands: impl AsRef<[Tensor]>) -> Tensor {
     let source = Location::caller();
-    method("einsum", source, || multiply(subscripts, operands.as_ref(), source))
+    method("einsum", source, || {
+        multiply(subscripts, operands.as_ref(), source)
+    })
 }
 
 fn multiply(subscripts: &str, operands: &[Tensor], source: Source) -> Tensor {
@@ -139,15 +154,21 @@ fn multiply(subscripts: &str, operands: &[Tensor], source: Source) -> Tensor {
     let Some(mut left) = first else {
         plan.fail("there are no operands".into(), source)
     };
-    let mut rest: Vec<Labelled> = labelled.map(|(labels, &x)| Labelled::new(labels, x)).collect();
+    let mut rest: Vec<Labelled> = labelled
+        .map(|(labels, &x)| Labelled::new(labels, x))
+        .collect();
     while !rest.is_empty() {
         let right = rest.remove(0);
-        let wanted = |c: char| plan.output.contains(&c) || rest.iter().any(|r| r.labels.contains(&c));
+        let wanted =
+            |c: char| plan.output.contains(&c) || rest.iter().any(|r| r.labels.contains(&c));
         left = contract(left, right, wanted, source);
     }
     let left = left.summed(|c| plan.output.contains(&c));
-    let permutation: Dims =
-        plan.output.iter().filter_map(|c| left.labels.iter().position(|l| l == c)).collect();
+    let permutation: Dims = plan
+        .output
+        .iter()
+        .filter_map(|c| left.labels.iter().position(|l| l == c))
+        .collect();
     lax::transpose(left.tensor, &permutation)
 }
 
@@ -226,14 +247,24 @@ impl<'a> Plan<'a> {
 
     fn fail(&self, problem: String, source: Source) -> ! {
         let problem = format!("\"{}\": {problem}", self.subscripts);
-        fail_at(ErrorKind::Shape { op: "einsum", problem }, None, source)
+        fail_at(
+            ErrorKind::Shape {
+                op: "einsum",
+                problem,
+            },
+            None,
+            source,
+        )
     }
 }
 
 fn once(inputs: &[Vec<char>]) -> Vec<char> {
     let all: Vec<char> = inputs.iter().flatten().copied().collect();
-    let mut once: Vec<char> =
-        all.iter().copied().filter(|c| all.iter().filter(|l| *l == c).count() == 1).collect();
+    let mut once: Vec<char> = all
+        .iter()
+        .copied()
+        .filter(|c| all.iter().filter(|l| *l == c).count() == 1)
+        .collect();
     once.sort_unstable();
     once
 }
@@ -260,7 +291,10 @@ impl Labelled {
     fn diagonal(mut self, first: usize, second: usize) -> Self {
         let ty = self.tensor.ty();
         let indices = TensorType::new(DType::I32, &ty.shape);
-        let (row, column) = (lax::iota(indices.clone(), first), lax::iota(indices, second));
+        let (row, column) = (
+            lax::iota(indices.clone(), first),
+            lax::iota(indices, second),
+        );
         let on_diagonal = lax::compare(Comparison::Eq, row, column);
         let kept = lax::select(on_diagonal, self.tensor, lax::zeros(&ty));
         self.tensor = lax::sum(kept, &[second]);
@@ -270,7 +304,9 @@ impl Labelled {
 
     /// Sums over the letters that nobody wants.
     fn summed(mut self, wanted: impl Fn(char) -> bool) -> Self {
-        let dims: Dims = (0..self.labels.len()).filter(|&i| !wanted(self.labels[i])).collect();
+        let dims: Dims = (0..self.labels.len())
+            .filter(|&i| !wanted(self.labels[i]))
+            .collect();
         if !dims.is_empty() {
             self.tensor = lax::sum(self.tensor, &dims);
             self.labels.retain(|&c| wanted(c));
@@ -279,13 +315,20 @@ impl Labelled {
     }
 
     fn dims(&self, letters: &[char]) -> Dims {
-        letters.iter().filter_map(|c| self.labels.iter().position(|l| l == c)).collect()
+        letters
+            .iter()
+            .filter_map(|c| self.labels.iter().position(|l| l == c))
+            .collect()
     }
 }
 
 fn repeated(labels: &[char]) -> Option<(usize, usize)> {
-    (0..labels.len())
-        .find_map(|second| Some((labels[..second].iter().position(|l| *l == labels[second])?, second)))
+    (0..labels.len()).find_map(|second| {
+        Some((
+            labels[..second].iter().position(|l| *l == labels[second])?,
+            second,
+        ))
+    })
 }
 
 fn contract(
@@ -297,7 +340,12 @@ fn contract(
     let left_labels = left.labels.clone();
     let left = left.summed(|c| wanted(c) || right.labels.contains(&c));
     let right = right.summed(|c| wanted(c) || left_labels.contains(&c));
-    let shared = || left.labels.iter().copied().filter(|c| right.labels.contains(c));
+    let shared = || {
+        left.labels
+            .iter()
+            .copied()
+            .filter(|c| right.labels.contains(c))
+    };
     let batch: Vec<char> = shared().filter(|&c| wanted(c)).collect();
     let contracted: Vec<char> = shared().filter(|&c| !wanted(c)).collect();
     let dims = DotDims {

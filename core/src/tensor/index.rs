@@ -37,7 +37,14 @@ impl Tensor {
         if start > limit || limit > size {
             let problem = format!("dimension {dim} of {ty} has no range {start}..{limit}");
             let help = format!("it has {size} elements, and a range does not end before it begins");
-            fail_at(ErrorKind::Argument { op: "slice", problem }, Some(help), source)
+            fail_at(
+                ErrorKind::Argument {
+                    op: "slice",
+                    problem,
+                },
+                Some(help),
+                source,
+            )
         }
         lax::slice_dim(self, dim, start, limit)
     }
@@ -50,11 +57,23 @@ impl Tensor {
         let dim = axis_at("step_by", axis, &ty, source);
         if step == 0 {
             let problem = format!("a step of 0 along dimension {dim} of {ty}");
-            fail_at(ErrorKind::Argument { op: "step_by", problem }, None, source)
+            fail_at(
+                ErrorKind::Argument {
+                    op: "step_by",
+                    problem,
+                },
+                None,
+                source,
+            )
         }
         let mut strides: Dims = smallvec![1; ty.rank()];
         strides[dim] = step;
-        lax::slice(self, smallvec![0; ty.rank()], Dims::from_slice(&ty.shape), strides)
+        lax::slice(
+            self,
+            smallvec![0; ty.rank()],
+            Dims::from_slice(&ty.shape),
+            strides,
+        )
     }
 
     /// Element `index` along one dimension, which disappears.
@@ -65,7 +84,14 @@ impl Tensor {
         let dim = axis_at("index", axis, &ty, source);
         if index >= ty.shape[dim] {
             let problem = format!("dimension {dim} of {ty} has no element {index}");
-            fail_at(ErrorKind::Argument { op: "index", problem }, None, source)
+            fail_at(
+                ErrorKind::Argument {
+                    op: "index",
+                    problem,
+                },
+                None,
+                source,
+            )
         }
         let mut shape = ty.shape;
         shape.remove(dim);
@@ -229,7 +255,9 @@ fn clamped(
     // Clamped here because the partitioner does it wrongly when the dimension is split.
     let start = inside(start, start_ty.dtype, ty.shape[dim] - size);
     let zero = lax::zeros(&start_ty);
-    (0..ty.rank()).map(|d| if d == dim { start } else { zero }).collect()
+    (0..ty.rank())
+        .map(|d| if d == dim { start } else { zero })
+        .collect()
 }
 
 /// Indices that are all inside, and where they were so.
@@ -263,7 +291,11 @@ fn inside(indices: Tensor, dtype: DType, last: usize) -> Tensor {
         Some(_) => indices.minimum(Operand::Number(last)),
         None => indices,
     };
-    if dtype.is_signed_integer() { below.maximum(0) } else { below }
+    if dtype.is_signed_integer() {
+        below.maximum(0)
+    } else {
+        below
+    }
 }
 
 /// `values` where valid, elsewhere NaN or the smallest integer.
@@ -279,5 +311,9 @@ fn fill(values: Tensor, valid: Tensor, dims: &[usize]) -> Tensor {
         DType::I64 => Number::Int(i64::MIN),
         _ => Number::Int(0),
     };
-    lax::select(lax::broadcast(valid, &ty.shape, dims), values, lax::full(invalid, &ty))
+    lax::select(
+        lax::broadcast(valid, &ty.shape, dims),
+        values,
+        lax::full(invalid, &ty),
+    )
 }

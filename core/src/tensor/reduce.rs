@@ -68,7 +68,11 @@ impl Tensor {
             if ty.dtype == DType::Bool {
                 let problem = format!("takes a numeric tensor, not {ty}");
                 let help = "count with `.cast(DType::I32).sum(..)`, or use `any`";
-                fail_at(ErrorKind::DType { op: "sum", problem }, Some(help.into()), source)
+                fail_at(
+                    ErrorKind::DType { op: "sum", problem },
+                    Some(help.into()),
+                    source,
+                )
             }
             lax::sum(self, &dims("sum", &axes, &ty, source))
         })
@@ -84,7 +88,14 @@ impl Tensor {
             if !ty.dtype.is_differentiable() {
                 let problem = format!("takes a floating-point tensor, not {ty}");
                 let help = "convert it with `.cast(...)`";
-                fail_at(ErrorKind::DType { op: "mean", problem }, Some(help.into()), source)
+                fail_at(
+                    ErrorKind::DType {
+                        op: "mean",
+                        problem,
+                    },
+                    Some(help.into()),
+                    source,
+                )
             }
             let count: usize = dims.iter().map(|&d| ty.shape[d]).product();
             let wide = lax::convert(self, lax::accumulator(ty.dtype));
@@ -98,7 +109,10 @@ impl Tensor {
     pub fn var(self, axes: impl Axes) -> Tensor {
         method("var", Location::caller(), || {
             let listed = axes.list(self.rank());
-            let centred = self - self.mean(listed.as_slice()).keep_dims(self, listed.as_slice());
+            let centred = self
+                - self
+                    .mean(listed.as_slice())
+                    .keep_dims(self, listed.as_slice());
             centred.square().mean(listed.as_slice())
         })
     }

@@ -23,7 +23,11 @@ pub(crate) fn axis_at(op: &'static str, axis: isize, ty: &TensorType, source: So
     let problem = format!("{ty} has no axis {axis}");
     let help = match rank {
         0 => "a scalar has no axes".to_owned(),
-        _ => format!("its axes are 0 to {}, or -{rank} to -1 from the last", rank - 1),
+        1 => "its one axis is 0, or -1 from the last".to_owned(),
+        _ => format!(
+            "its axes are 0 to {}, or -{rank} to -1 from the last",
+            rank - 1
+        ),
     };
     fail_at(ErrorKind::Argument { op, problem }, Some(help), source)
 }
@@ -70,12 +74,24 @@ impl Tensor {
         method("broadcast_to", Location::caller(), || {
             let ty = self.ty();
             let fits = ty.rank() <= shape.len()
-                && ty.shape.iter().rev().zip(shape.iter().rev()).all(|(&a, &b)| a == b || a == 1);
+                && ty
+                    .shape
+                    .iter()
+                    .rev()
+                    .zip(shape.iter().rev())
+                    .all(|(&a, &b)| a == b || a == 1);
             if !fits {
                 let to = TensorType::new(ty.dtype, shape);
                 let problem = format!("{ty} does not broadcast to {to}");
-                let help = "shapes are aligned at the last dimension; sizes there must be equal or 1";
-                fail(ErrorKind::Shape { op: "broadcast_to", problem }, Some(help.into()))
+                let help =
+                    "shapes are aligned at the last dimension; sizes there must be equal or 1";
+                fail(
+                    ErrorKind::Shape {
+                        op: "broadcast_to",
+                        problem,
+                    },
+                    Some(help.into()),
+                )
             }
             let dims: Dims = (shape.len() - ty.rank()..shape.len()).collect();
             lax::broadcast(self, shape, &dims)
@@ -106,7 +122,13 @@ impl Tensor {
         let rank = ty.rank() as isize + 1;
         if !(-rank..rank).contains(&at) {
             let problem = format!("the result, of {rank} dimensions, has no axis {at}");
-            fail(ErrorKind::Argument { op: "expand_dims", problem }, None)
+            fail(
+                ErrorKind::Argument {
+                    op: "expand_dims",
+                    problem,
+                },
+                None,
+            )
         }
         let at = at.rem_euclid(rank) as usize;
         let mut shape = ty.shape;
@@ -121,7 +143,14 @@ impl Tensor {
         let at = axis("squeeze", at, &ty);
         if ty.shape[at] != 1 {
             let problem = format!("dimension {at} of {ty} is not of size 1");
-            fail_at(ErrorKind::Shape { op: "squeeze", problem }, None, Location::caller())
+            fail_at(
+                ErrorKind::Shape {
+                    op: "squeeze",
+                    problem,
+                },
+                None,
+                Location::caller(),
+            )
         }
         let mut shape = ty.shape;
         shape.remove(at);
@@ -133,8 +162,36 @@ impl Tensor {
     pub fn reverse(self, axes: impl AsRef<[isize]>) -> Tensor {
         let ty = self.ty();
         let source = Location::caller();
-        let dims: Dims =
-            axes.as_ref().iter().map(|&a| axis_at("reverse", a, &ty, source)).collect();
+        let dims: Dims = axes
+            .as_ref()
+            .iter()
+            .map(|&a| axis_at("reverse", a, &ty, source))
+            .collect();
         emit1(Op::Reverse(dims), &[self], source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::trace::catch;
+
+    fn broadcast<const N: usize>(shapes: [&[usize]; N]) -> Option<Vec<usize>> {
+        let types = shapes.map(|shape| TensorType::new(DType::F32, shape));
+        let types: Vec<&TensorType> = types.iter().collect();
+        catch(|| broadcast_shapes("add", &types, Location::caller()))
+            .ok()
+            .map(|s| s.to_vec())
+    }
+
+    #[test]
+    fn shapes_broadcast_from_the_last_dimension() {
+        assert_eq!(broadcast([&[2, 3], &[3]]), Some(vec![2, 3]));
+        assert_eq!(broadcast([&[2, 1], &[1, 3], &[]]), Some(vec![2, 3]));
+        assert_eq!(broadcast([&[1], &[0]]), Some(vec![0]));
+        assert_eq!(broadcast([]), Some(vec![]));
+        assert_eq!(broadcast([&[2, 3], &[2]]), None);
+        assert_eq!(broadcast([&[0], &[2]]), None);
     }
 }

@@ -36,9 +36,9 @@ impl<Aux: Tree<Tensor>> Objective for (Tensor, Aux) {
 ///
 /// What the function captures is constant. See [`value_and_grad`].
 #[track_caller]
-pub fn grad<P: Tree<Tensor>, O: Objective>(f: impl FnOnce(P) -> O) -> impl FnOnce(P) -> P {
+pub fn grad<P: Tree<Tensor>, O: Objective>(f: impl Fn(P) -> O) -> impl Fn(P) -> P {
     let source = Location::caller();
-    move |parameters| value_and_grad_at(f, parameters, source).1
+    move |parameters| value_and_grad_at(&f, parameters, source).1
 }
 
 /// The function's result and its gradient with respect to every leaf of its argument.
@@ -57,11 +57,9 @@ pub fn grad<P: Tree<Tensor>, O: Objective>(f: impl FnOnce(P) -> O) -> impl FnOnc
 /// # Ok::<(), shardax_core::Error>(())
 /// ```
 #[track_caller]
-pub fn value_and_grad<P: Tree<Tensor>, O: Objective>(
-    f: impl FnOnce(P) -> O,
-) -> impl FnOnce(P) -> (O, P) {
+pub fn value_and_grad<P: Tree<Tensor>, O: Objective>(f: impl Fn(P) -> O) -> impl Fn(P) -> (O, P) {
     let source = Location::caller();
-    move |parameters| value_and_grad_at(f, parameters, source)
+    move |parameters| value_and_grad_at(&f, parameters, source)
 }
 
 fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
@@ -82,7 +80,14 @@ fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
     if ty.rank() != 0 || !ty.dtype.is_float() {
         let problem = format!("the loss is {ty}, not a floating-point scalar");
         let help = "reduce it, for example with `.mean(..)`";
-        fail_at(ErrorKind::Derivative { op: "grad", problem }, Some(help.into()), source)
+        fail_at(
+            ErrorKind::Derivative {
+                op: "grad",
+                problem,
+            },
+            Some(help.into()),
+            source,
+        )
     }
     at(source, || differentiated(&traced, &parameters, source))
 }
@@ -103,7 +108,10 @@ fn differentiated<P: Tree<Tensor>, O: Objective>(
     let gradients = pullback.apply(&cotangents, source);
     let mut next = gradients.into_iter();
     let gradients = parameters.replace_leaves(&mut |path, parameter_leaf| {
-        let gradient = next.next().flatten().unwrap_or_else(|| lax::zeros(&parameter_leaf.ty()));
+        let gradient = next
+            .next()
+            .flatten()
+            .unwrap_or_else(|| lax::zeros(&parameter_leaf.ty()));
         match path.dims() {
             Some(dims) => parameter(gradient, &dims, Role::Parameter, source),
             None => gradient,
@@ -209,8 +217,10 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
 ) -> (R, R) {
     let source = Location::caller();
     check_differentiable(&argument, "jvp", source);
-    let types: Vec<TensorType> =
-        leaves(&argument).into_iter().map(|t| type_of(t, "jvp", source)).collect();
+    let types: Vec<TensorType> = leaves(&argument)
+        .into_iter()
+        .map(|t| type_of(t, "jvp", source))
+        .collect();
     check_alike("jvp", ["tangent", "argument"], &tangent, &types, source);
     let traced = close(&argument, f, "jvp", source);
     let tangents = leaves(&tangent);
@@ -224,7 +234,10 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
         let primals: Vec<Tensor> = outputs.iter().map(|d| d.primal).collect();
         let tangent = |d: &Dual| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty()));
         let tangents: Vec<Tensor> = outputs.iter().map(tangent).collect();
-        (rebuild(&traced.result, &primals), rebuild(&traced.result, &tangents))
+        (
+            rebuild(&traced.result, &primals),
+            rebuild(&traced.result, &tangents),
+        )
     })
 }
 
@@ -243,11 +256,17 @@ fn check_alike<T: Tree<Tensor>>(
         let wanted = types.get(count).filter(|ty| ty.dtype.is_differentiable());
         count += 1;
         if let Some(wanted) = wanted.filter(|wanted| **wanted != found) {
-            problems.push(format!("{} is {found}, the {like} is {wanted}", path.leaf_of(what)));
+            problems.push(format!(
+                "{} is {found}, the {like} is {wanted}",
+                path.leaf_of(what)
+            ));
         }
     });
     if count != types.len() {
-        problems.push(format!("it has {count} leaves, the {like} has {}", types.len()));
+        problems.push(format!(
+            "it has {count} leaves, the {like} has {}",
+            types.len()
+        ));
     }
     if !problems.is_empty() {
         let problem = format!("the {what} is not like the {like}: {}", problems.join("; "));
@@ -264,8 +283,15 @@ fn check_differentiable<P: Tree<Tensor>>(parameters: &P, op: &'static str, sourc
         }
     });
     if !problems.is_empty() {
-        let problem = format!("no derivative exists by values that are not real: {}", problems.join(", "));
+        let problem = format!(
+            "no derivative exists by values that are not real: {}",
+            problems.join(", ")
+        );
         let help = "let the function capture them instead of taking them as its argument";
-        fail_at(ErrorKind::Derivative { op, problem }, Some(help.into()), source)
+        fail_at(
+            ErrorKind::Derivative { op, problem },
+            Some(help.into()),
+            source,
+        )
     }
 }

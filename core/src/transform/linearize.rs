@@ -124,9 +124,15 @@ impl Linear {
             (equations, linear)
         });
         let Some((equations, linear)) = written else {
-            let problem = "the pullback is called inside another function than `vjp` was".to_owned();
-            let help = "call it where `vjp` was called, and let the inner function capture its result";
-            fail_at(ErrorKind::Derivative { op: "vjp", problem }, Some(help.into()), source)
+            let problem =
+                "the pullback is called inside another function than `vjp` was".to_owned();
+            let help =
+                "call it where `vjp` was called, and let the inner function capture its result";
+            fail_at(
+                ErrorKind::Derivative { op: "vjp", problem },
+                Some(help.into()),
+                source,
+            )
         };
         at(source, || self.transposed(&equations, &linear, outputs))
     }
@@ -150,7 +156,11 @@ impl Linear {
             if matches!(equation.op, Op::Tangent(_)) {
                 continue;
             }
-            let cts: Tangents = equation.results.iter().map(|r| cotangents.take(*r)).collect();
+            let cts: Tangents = equation
+                .results
+                .iter()
+                .map(|r| cotangents.take(*r))
+                .collect();
             if cts.iter().all(Option::is_none) {
                 continue;
             }
@@ -202,7 +212,9 @@ pub(crate) struct ValueSet {
 
 impl ValueSet {
     fn insert(&mut self, value: ValueId) {
-        let Some(position) = value.index().checked_sub(self.first) else { return };
+        let Some(position) = value.index().checked_sub(self.first) else {
+            return;
+        };
         if self.members.len() <= position {
             self.members.resize(position + 1, false);
         }
@@ -211,7 +223,10 @@ impl ValueSet {
 
     pub(crate) fn has(&self, value: ValueId) -> bool {
         let position = value.index().checked_sub(self.first);
-        position.and_then(|p| self.members.get(p)).copied().unwrap_or(false)
+        position
+            .and_then(|p| self.members.get(p))
+            .copied()
+            .unwrap_or(false)
     }
 }
 
@@ -224,7 +239,9 @@ struct Cotangents {
 
 impl Cotangents {
     fn add(&mut self, value: ValueId, ct: Tensor) {
-        let Some(position) = value.index().checked_sub(self.first) else { return };
+        let Some(position) = value.index().checked_sub(self.first) else {
+            return;
+        };
         if self.slots.len() <= position {
             self.slots.resize(position + 1, None);
         }

@@ -99,8 +99,10 @@ pub(crate) fn transpose_remat(
             .iter()
             .map(|o| (!o.linear).then(|| input(o.tensor.ty())))
             .collect();
-        let cts: Vec<Option<Tensor>> =
-            cotangents.iter().map(|ct| ct.map(|ct| input(ct.ty()))).collect();
+        let cts: Vec<Option<Tensor>> = cotangents
+            .iter()
+            .map(|ct| ct.map(|ct| input(ct.ty())))
+            .collect();
         let types = operands.iter().map(|o| o.linear.then(|| o.tensor.ty()));
         let linear = Linear::begin(types, source);
         let inputs: Vec<Tensor> = known
@@ -112,7 +114,12 @@ pub(crate) fn transpose_remat(
         linear.transpose(outputs.into_iter().map(Some).zip(cts), source)
     });
     let mut graph = backward.graph;
-    graph.outputs = backward.result.iter().flatten().map(|ct| ct.value).collect();
+    graph.outputs = backward
+        .result
+        .iter()
+        .flatten()
+        .map(|ct| ct.value)
+        .collect();
     graph.prune();
     let known = operands.iter().filter(|o| !o.linear).map(|o| o.tensor);
     let all: Vec<Tensor> = known.chain(cotangents.iter().flatten().copied()).collect();

@@ -43,7 +43,8 @@ pub(crate) fn choose(
     }
     let mut free = outer.clone();
     // Gathering a parameter again is worth it for the parameter, but not for what it was added to.
-    let is_free = |op: &Op| is_cheap(op) && !matches!(op, Op::Shard(c) if c.role == Role::ParameterAtUse);
+    let is_free =
+        |op: &Op| is_cheap(op) && !matches!(op, Op::Shard(c) if c.role == Role::ParameterAtUse);
     for equation in graph.equations().iter().filter(|e| is_free(&e.op)) {
         let all = equation.operands.iter().all(|o| free[o.index()]);
         free[equation.results[0].index()] = all;
@@ -57,7 +58,11 @@ pub(crate) fn choose(
     // Latest first: an operand is looked at after everything that may have asked for it.
     while let Some(value) = wanted.pop_last() {
         let Some(equation) = definition[value.index()] else {
-            let kept = if outer[value.index()] { &mut choice.inputs } else { &mut choice.stacked };
+            let kept = if outer[value.index()] {
+                &mut choice.inputs
+            } else {
+                &mut choice.stacked
+            };
             kept.push(value);
             continue;
         };
@@ -86,14 +91,22 @@ fn read_by_linear(graph: &Graph, tangents_out: &[ValueId]) -> BTreeSet<ValueId> 
     let mut live = BTreeSet::new();
     let mut read = BTreeSet::new();
     for &output in tangents_out {
-        if linear.has(output) { live.insert(output) } else { read.insert(output) };
+        if linear.has(output) {
+            live.insert(output)
+        } else {
+            read.insert(output)
+        };
     }
     for equation in graph.equations().iter().rev() {
         if !equation.results.iter().any(|r| live.contains(r)) {
             continue;
         }
         for &operand in &equation.operands {
-            if linear.has(operand) { live.insert(operand) } else { read.insert(operand) };
+            if linear.has(operand) {
+                live.insert(operand)
+            } else {
+                read.insert(operand)
+            };
         }
     }
     read

@@ -77,7 +77,10 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
         });
         let (carry, y) = f(carry, x);
         let here = |_: &mut Path, t: &Tensor| localize(*t, source);
-        (carry.replace_leaves(&mut { here }), y.replace_leaves(&mut { here }))
+        (
+            carry.replace_leaves(&mut { here }),
+            y.replace_leaves(&mut { here }),
+        )
     });
     let Region {
         result: (carry, y),
@@ -88,8 +91,12 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     graph.outputs = carry_out.iter().chain(&y_out).map(|t| t.value).collect();
     check_carry(&graph, &carry, &carry_leaves, source);
     graph.prune();
-    let operands: Vec<Tensor> =
-        carry_leaves.iter().chain(&xs_leaves).chain(&captures).copied().collect();
+    let operands: Vec<Tensor> = carry_leaves
+        .iter()
+        .chain(&xs_leaves)
+        .chain(&captures)
+        .copied()
+        .collect();
     let op = Op::Scan(Scan {
         body: Arc::new(graph),
         length,
@@ -108,21 +115,38 @@ fn leading_size<X: Tree<Tensor>>(xs: &X, source: Source) -> usize {
         sizes.push((path.leaf_of("xs"), type_of(*t, "scan", source)));
     });
     let first = sizes.iter().find_map(|(_, ty)| ty.shape.first().copied());
-    let differs = sizes.iter().any(|(_, ty)| ty.shape.first().copied() != first);
+    let differs = sizes
+        .iter()
+        .any(|(_, ty)| ty.shape.first().copied() != first);
     match first {
         Some(length) if !differs => length,
         _ => {
-            let listed: Vec<String> =
-                sizes.iter().map(|(leaf, ty)| format!("{leaf} is {ty}")).collect();
+            let listed: Vec<String> = sizes
+                .iter()
+                .map(|(leaf, ty)| format!("{leaf} is {ty}"))
+                .collect();
             let (problem, help) = if sizes.is_empty() {
                 let problem = "there is nothing to scan over: xs has no leaves".to_owned();
-                (problem, "to count iterations, scan over `Tensor::arange(DType::I32, count)`")
+                (
+                    problem,
+                    "to count iterations, scan over `Tensor::arange(DType::I32, count)`",
+                )
             } else {
                 let listed = listed.join(", ");
                 let problem = format!("the leaves of xs have no common leading size: {listed}");
-                (problem, "every leaf of xs needs the same size in dimension 0")
+                (
+                    problem,
+                    "every leaf of xs needs the same size in dimension 0",
+                )
             };
-            fail_at(ErrorKind::Shape { op: "scan", problem }, Some(help.into()), source)
+            fail_at(
+                ErrorKind::Shape {
+                    op: "scan",
+                    problem,
+                },
+                Some(help.into()),
+                source,
+            )
         }
     }
 }
@@ -134,18 +158,29 @@ fn check_carry<C: Tree<Tensor>>(graph: &Graph, carry: &C, initial: &[Tensor], so
         let (before, after) = (initial.get(position).map(|t| t.ty()), graph.ty(t.value));
         if let Some(before) = before.filter(|before| before != after) {
             let leaf = path.leaf_of("carry");
-            problems.push(format!("{leaf} goes in as {before} and comes out as {after}"));
+            problems.push(format!(
+                "{leaf} goes in as {before} and comes out as {after}"
+            ));
         }
         position += 1;
     });
     if position != initial.len() {
         let count = initial.len();
-        problems.push(format!("it goes in with {count} leaves and comes out with {position}"));
+        problems.push(format!(
+            "it goes in with {count} leaves and comes out with {position}"
+        ));
     }
     if !problems.is_empty() {
         let problem = format!("the carry changes its type: {}", problems.join("; "));
         let help = "make the body return the carry as it came, for example with `.cast(...)`";
-        fail_at(ErrorKind::Shape { op: "scan", problem }, Some(help.into()), source)
+        fail_at(
+            ErrorKind::Shape {
+                op: "scan",
+                problem,
+            },
+            Some(help.into()),
+            source,
+        )
     }
 }
 
@@ -161,9 +196,7 @@ pub(crate) fn jvp_scan(
     let tangents: Vec<Option<Tensor>> = operands
         .iter()
         .zip(&active)
-        .map(|(d, &active)| {
-            active.then(|| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty())))
-        })
+        .map(|(d, &active)| active.then(|| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty()))))
         .collect();
     let primals: Vec<Tensor> = operands.iter().map(|d| d.primal).collect();
     match mode {
@@ -220,11 +253,18 @@ struct Linearized {
 
 impl Linearized {
     fn of(equation: &Equation, scan: &Scan, active: &[bool], mode: Mode) -> Self {
-        let types: Vec<TensorType> =
-            scan.body.inputs().iter().map(|&i| scan.body.ty(i).clone()).collect();
+        let types: Vec<TensorType> = scan
+            .body
+            .inputs()
+            .iter()
+            .map(|&i| scan.body.ty(i).clone())
+            .collect();
         let traced = region(|| {
             let inputs: Vec<Tensor> = types.iter().map(|ty| input(ty.clone())).collect();
-            let wanted = types.iter().zip(active).map(|(ty, &active)| active.then(|| ty.clone()));
+            let wanted = types
+                .iter()
+                .zip(active)
+                .map(|(ty, &active)| active.then(|| ty.clone()));
             let tangents = Linear::begin(wanted, equation.source).tangents().to_vec();
             let duals: Vec<Dual> = inputs
                 .iter()
@@ -263,8 +303,10 @@ impl Linearized {
             group.extend(self.tangents_in[i].zip(tangent));
         }
         let interleaved = self.outputs.iter().zip(&self.tangents_out);
-        let outputs: Vec<ValueId> =
-            interleaved.flat_map(|(&o, &t)| [Some(o), t]).flatten().collect();
+        let outputs: Vec<ValueId> = interleaved
+            .flat_map(|(&o, &t)| [Some(o), t])
+            .flatten()
+            .collect();
         let results = fused.emit(&self.graph, &outputs, scan, scan.reverse, equation.source);
         let mut results = results.into_iter();
         let mut duals = SmallVec::new();
@@ -291,8 +333,12 @@ impl Linearized {
         for (i, &primal) in primals.iter().enumerate() {
             values.group(scan, i).push((self.inputs[i], primal));
         }
-        let outputs: Vec<ValueId> =
-            self.outputs.iter().chain(&residuals.stacked).copied().collect();
+        let outputs: Vec<ValueId> = self
+            .outputs
+            .iter()
+            .chain(&residuals.stacked)
+            .copied()
+            .collect();
         let results = values.emit(&self.graph, &outputs, scan, scan.reverse, equation.source);
         let (results, stacked) = results.split_at(self.outputs.len());
 
@@ -304,9 +350,20 @@ impl Linearized {
                 group.push((self.inputs[i], primal));
             }
         }
-        linear.xs.extend(residuals.stacked.iter().copied().zip(stacked.iter().copied()));
-        let derivative =
-            linear.emit(&self.graph, &tangents_out, scan, scan.reverse, equation.source);
+        linear.xs.extend(
+            residuals
+                .stacked
+                .iter()
+                .copied()
+                .zip(stacked.iter().copied()),
+        );
+        let derivative = linear.emit(
+            &self.graph,
+            &tangents_out,
+            scan,
+            scan.reverse,
+            equation.source,
+        );
         let mut derivative = derivative.into_iter();
         results
             .iter()
@@ -353,7 +410,14 @@ impl Loop {
         let operands: Vec<Tensor> = all().map(|(_, tensor)| *tensor).collect();
         let body = graph.extract(&inputs, outputs).unwrap_or_else(|missing| {
             let problem = format!("{} values of the loop body were not kept", missing.len());
-            fail_at(ErrorKind::Derivative { op: "scan", problem }, None, source)
+            fail_at(
+                ErrorKind::Derivative {
+                    op: "scan",
+                    problem,
+                },
+                None,
+                source,
+            )
         });
         let op = Op::Scan(Scan {
             body: Arc::new(body),
@@ -376,23 +440,28 @@ pub(crate) fn transpose_scan(
 ) -> Tangents {
     let (c, x) = (scan.carries, scan.carries + scan.xs);
     // Every carry is linear in the body, even one that starts as a constant zero.
-    let linear: Vec<bool> =
-        operands.iter().enumerate().map(|(i, o)| o.linear || i < c).collect();
+    let linear: Vec<bool> = operands
+        .iter()
+        .enumerate()
+        .map(|(i, o)| o.linear || i < c)
+        .collect();
     let body = &scan.body;
     let ty = |i: usize| body.ty(body.inputs()[i]).clone();
 
     let mut backward = Loop::default();
     let traced = region(|| {
         let carry_cts: Vec<Tensor> = (0..c).map(|i| input(ty(i))).collect();
-        let sums: Vec<Option<Tensor>> =
-            (x..operands.len()).map(|i| linear[i].then(|| input(ty(i)))).collect();
+        let sums: Vec<Option<Tensor>> = (x..operands.len())
+            .map(|i| linear[i].then(|| input(ty(i))))
+            .collect();
         let y_cts: Vec<Option<Tensor>> = cotangents[c..]
             .iter()
             .zip(&body.outputs()[c..])
             .map(|(ct, &o)| ct.map(|_| input(body.ty(o).clone())))
             .collect();
-        let known: Vec<Option<Tensor>> =
-            (0..operands.len()).map(|i| (!linear[i]).then(|| input(ty(i)))).collect();
+        let known: Vec<Option<Tensor>> = (0..operands.len())
+            .map(|i| (!linear[i]).then(|| input(ty(i))))
+            .collect();
         let wanted = (0..operands.len()).map(|i| linear[i].then(|| ty(i)));
         let program = Linear::begin(wanted, source);
         let inputs: Vec<Tensor> = known
@@ -401,7 +470,11 @@ pub(crate) fn transpose_scan(
             .filter_map(|(known, tangent)| known.or(*tangent))
             .collect();
         let outputs = inline(body, &inputs);
-        let cts = carry_cts.iter().copied().map(Some).chain(y_cts.iter().copied());
+        let cts = carry_cts
+            .iter()
+            .copied()
+            .map(Some)
+            .chain(y_cts.iter().copied());
         let mut cts = program.transpose(outputs.into_iter().map(Some).zip(cts), source);
         for (i, ct) in cts.iter_mut().enumerate().filter(|(i, _)| linear[*i]) {
             let value = ct.unwrap_or_else(|| lax::zeros(&ty(i)));
@@ -414,10 +487,14 @@ pub(crate) fn transpose_scan(
 
     let zeros = |i: usize| lax::zeros(&operands[i].tensor.ty());
     for (i, ct) in carry_cts.iter().enumerate() {
-        backward.carries.push((ct.value, cotangents[i].unwrap_or_else(|| zeros(i))));
+        backward
+            .carries
+            .push((ct.value, cotangents[i].unwrap_or_else(|| zeros(i))));
     }
     for (i, sum) in sums.iter().enumerate() {
-        backward.carries.extend(sum.map(|sum| (sum.value, zeros(x + i))));
+        backward
+            .carries
+            .extend(sum.map(|sum| (sum.value, zeros(x + i))));
     }
     for (inner, outer) in y_cts.iter().zip(&cotangents[c..]) {
         backward.xs.extend(inner.map(|t| t.value).zip(*outer));
@@ -428,8 +505,10 @@ pub(crate) fn transpose_scan(
     }
     let order = (0..c).chain(x..operands.len()).chain(c..x);
     let results_of: Vec<usize> = order.filter(|&i| linear[i]).collect();
-    let outputs: Vec<ValueId> =
-        results_of.iter().filter_map(|&i| cts[i].map(|ct| ct.value)).collect();
+    let outputs: Vec<ValueId> = results_of
+        .iter()
+        .filter_map(|&i| cts[i].map(|ct| ct.value))
+        .collect();
     let results = backward.emit(&traced.graph, &outputs, scan, !scan.reverse, source);
     let mut by_operand: Tangents = smallvec![None; operands.len()];
     for (&i, result) in results_of.iter().zip(results) {

@@ -46,15 +46,20 @@ fn binary_functions() {
     check(positive(), |[x, y]| (-3 * x) % y);
     check(two(), |[x, y]| x.maximum(y));
     check(two(), |[x, y]| x.minimum(y));
-    check([noise(1, &[4])], |[x]| x - 2 * x + 1.5 - (3 - x) / 2 + 1 / (x + 3));
+    check([noise(1, &[4])], |[x]| {
+        x - 2 * x + 1.5 - (3 - x) / 2 + 1 / (x + 3)
+    });
     check([noise(1, &[4])], |[x]| x * x * x);
-    check([between(0.5, 2.0, 3, &[4])], |[x]| 2.0 - 3.0f64.ln() * x.pow(2.5) / 2);
+    check([between(0.5, 2.0, 3, &[4])], |[x]| {
+        2.0 - 3.0f64.ln() * x.pow(2.5) / 2
+    });
     check([noise(1, &[2, 1]), noise(2, &[3])], |[x, y]| x * y - y);
 }
 
 #[test]
 fn at_kinks_the_documented_convention_holds() {
-    let gradient = |x: f64, f: fn(Tensor) -> Tensor| floats(&[Array::f64(&[], [x])], |[x]| grad(f)(x))[0];
+    let gradient =
+        |x: f64, f: fn(Tensor) -> Tensor| floats(&[Array::f64(&[], [x])], |[x]| grad(f)(x))[0];
     assert_eq!(gradient(0.0, |x| x.abs()), 0.0);
     assert_eq!(gradient(0.0, |x| x.relu()), 0.0);
     assert_eq!(gradient(2.0, |x| x.maximum(2)), 0.5);
@@ -64,12 +69,13 @@ fn at_kinks_the_documented_convention_holds() {
     assert_eq!(gradient(0.0, |x| x.pow(2)), 0.0);
     assert_eq!(gradient(0.0, |x| x.pow(1)), 1.0);
     assert_eq!(gradient(-2.0, |x| x.pow(3)), 12.0);
-    let exponent = floats(&[Array::f64(&[], [0.0]), Array::f64(&[], [2.0])], |[x, y]| {
-        grad(|y: Tensor| x.pow(y))(y)
-    });
+    let exponent = floats(
+        &[Array::f64(&[], [0.0]), Array::f64(&[], [2.0])],
+        |[x, y]| grad(|y: Tensor| x.pow(y))(y),
+    );
     assert_eq!(exponent, [0.0]);
     let ties = Array::f64(&[4], [3., 1., 3., 2.]);
-    let shared = floats(&[ties.clone()], |[x]| grad(|x: Tensor| x.max(..))(x));
+    let shared = floats(&[ties], |[x]| grad(|x: Tensor| x.max(..))(x));
     assert_eq!(shared, [0.5, 0.0, 0.5, 0.0]);
     let rows = Array::f64(&[2, 2], [1., 1., 0., 5.]);
     let shared = floats(&[rows], |[x]| grad(|x: Tensor| x.min(1).sum(..))(x));
@@ -94,17 +100,34 @@ fn reductions() {
 fn products() {
     let ab = || [noise(1, &[2, 3]), noise(2, &[3, 4])];
     check(ab(), |[a, b]| a.dot(b));
-    check([noise(1, &[2, 2, 3]), noise(2, &[3, 2, 2])], |[a, b]| a.dot(b));
+    check([noise(1, &[2, 2, 3]), noise(2, &[3, 2, 2])], |[a, b]| {
+        a.dot(b)
+    });
     check([noise(1, &[3]), noise(2, &[3])], |[a, b]| a.dot(b));
-    check([noise(1, &[3, 1, 2, 2]), noise(2, &[2, 2, 3])], |[a, b]| a.matmul(b));
+    check([noise(1, &[3, 1, 2, 2]), noise(2, &[2, 2, 3])], |[a, b]| {
+        a.matmul(b)
+    });
     check([noise(1, &[2, 2])], |[a]| a.dot(a).dot(a));
     check(ab(), |[a, b]| einsum("ab,bc->ca", [a, b]));
-    check([noise(1, &[2, 3, 2]), noise(2, &[2, 2, 3])], |x| einsum("bac,dba->cbd", x));
-    check([noise(1, &[2, 3, 4]), noise(2, &[4, 3, 2])], |x| einsum("abc,cba->b", x));
-    check([noise(1, &[3, 4, 2]), noise(2, &[4, 2, 3])], |x| einsum("abc,bca->", x));
-    check([noise(1, &[3, 3]), noise(2, &[3, 2])], |x| einsum("aa,ab->ab", x));
-    check([noise(1, &[2, 3]), noise(2, &[2])], |x| einsum("ab,c->ca", x));
-    check([noise(1, &[2, 3]), noise(2, &[3, 2]), noise(3, &[2, 2])], |x| einsum("ab,bc,cd->da", x));
+    check([noise(1, &[2, 3, 2]), noise(2, &[2, 2, 3])], |x| {
+        einsum("bac,dba->cbd", x)
+    });
+    check([noise(1, &[2, 3, 4]), noise(2, &[4, 3, 2])], |x| {
+        einsum("abc,cba->b", x)
+    });
+    check([noise(1, &[3, 4, 2]), noise(2, &[4, 2, 3])], |x| {
+        einsum("abc,bca->", x)
+    });
+    check([noise(1, &[3, 3]), noise(2, &[3, 2])], |x| {
+        einsum("aa,ab->ab", x)
+    });
+    check([noise(1, &[2, 3]), noise(2, &[2])], |x| {
+        einsum("ab,c->ca", x)
+    });
+    check(
+        [noise(1, &[2, 3]), noise(2, &[3, 2]), noise(3, &[2, 2])],
+        |x| einsum("ab,bc,cd->da", x),
+    );
     check([noise(1, &[2, 3, 2])], |x| einsum("abc->ca", x));
 }
 
@@ -121,8 +144,12 @@ fn shapes() {
     check(x(), |[x]| x.reverse([0, 1]));
     check(x(), |[x]| x.pad(1, 2, 1, 0.5));
     check(x(), |[x]| x.tril(0));
-    check([noise(1, &[2, 3]), noise(2, &[2, 1])], |[x, y]| concatenate([x, y, x], 1));
-    check([noise(1, &[2, 3])], |[x]| concatenate([x, Tensor::ones(DType::F64, [2, 1])], 1));
+    check([noise(1, &[2, 3]), noise(2, &[2, 1])], |[x, y]| {
+        concatenate([x, y, x], 1)
+    });
+    check([noise(1, &[2, 3])], |[x]| {
+        concatenate([x, Tensor::ones(DType::F64, [2, 1])], 1)
+    });
     check([noise(1, &[0, 3])], |[x]| x.slice(0, 0..0).sum(0));
 }
 
@@ -133,12 +160,20 @@ fn reading_and_writing_by_index() {
     check(rows(), |[x]| x.take(at(&[3, 0, 3]), 0));
     check(rows(), |[x]| x.take(at(&[1, 1, 0]), 1));
     check(rows(), |[x]| x.take(Tensor::scalar(2, DType::I32), 0));
-    check(rows(), |[x]| x.take_along(Tensor::constant(&[1i32, 0, 0, 1], [4, 1]), 1));
-    check(rows(), |[x]| x.take_along(Tensor::constant(&[3i32, 3, 0, 1, 2, 2], [3, 2]), 0));
+    check(rows(), |[x]| {
+        x.take_along(Tensor::constant(&[1i32, 0, 0, 1], [4, 1]), 1)
+    });
+    check(rows(), |[x]| {
+        x.take_along(Tensor::constant(&[3i32, 3, 0, 1, 2, 2], [3, 2]), 0)
+    });
     let start = || Tensor::scalar(2, DType::I32);
     check(rows(), |[x]| x.dynamic_slice(0, start(), 2));
-    check([noise(1, &[4, 2]), noise(2, &[2, 2])], |[x, u]| x.dynamic_update(0, start(), u));
-    check([noise(1, &[4, 2])], |[x]| x.dynamic_update(0, start(), Tensor::ones(DType::F64, [1, 2])));
+    check([noise(1, &[4, 2]), noise(2, &[2, 2])], |[x, u]| {
+        x.dynamic_update(0, start(), u)
+    });
+    check([noise(1, &[4, 2])], |[x]| {
+        x.dynamic_update(0, start(), Tensor::ones(DType::F64, [1, 2]))
+    });
     let outside = floats(&[noise(1, &[3])], |[x]| {
         grad(|x: Tensor| {
             let rows = x.take(Tensor::constant(&[1i32, 9], [2]), 0);
@@ -150,11 +185,19 @@ fn reading_and_writing_by_index() {
 
 #[test]
 fn select_cast_and_stop_gradient() {
-    check([noise(1, &[4]), noise(2, &[4])], |[x, y]| x.gt(0.1).select(x * y, y));
+    check([noise(1, &[4]), noise(2, &[4])], |[x, y]| {
+        x.gt(0.1).select(x * y, y)
+    });
     check([noise(1, &[4])], |[x]| x.gt(0).select(x * x, 1));
-    check([noise(1, &[4])], |[x]| (x.cast(DType::I32).cast(DType::F64) + x) * x);
-    check([noise(1, &[3]), noise(2, &[])], |[x, y]| x.ge(0).select(x, y));
-    let stopped = floats(&[Array::f64(&[], [3.0])], |[x]| grad(|x: Tensor| x * x.stop_gradient())(x));
+    check([noise(1, &[4])], |[x]| {
+        (x.cast(DType::I32).cast(DType::F64) + x) * x
+    });
+    check([noise(1, &[3]), noise(2, &[])], |[x, y]| {
+        x.ge(0).select(x, y)
+    });
+    let stopped = floats(&[Array::f64(&[], [3.0])], |[x]| {
+        grad(|x: Tensor| x * x.stop_gradient())(x)
+    });
     assert_eq!(stopped, [3.0]);
     let through = eval(&[Array::new(DType::BF16, &[], [3.0])], |[x]| {
         grad(|x: Tensor| x.cast(DType::F32).square())(x)
@@ -169,14 +212,26 @@ fn a_small_network() {
         let logits = hidden.dot(v);
         (logits.logsumexp(-1) - logits.index(1, 0)).mean(..)
     };
-    check([noise(1, &[3, 2]), noise(2, &[2, 4]), noise(3, &[4]), noise(4, &[4, 3])], loss);
+    check(
+        [
+            noise(1, &[3, 2]),
+            noise(2, &[2, 4]),
+            noise(3, &[4]),
+            noise(4, &[4, 3]),
+        ],
+        loss,
+    );
 }
 
 #[test]
 fn several_results_and_unused_parameters() {
-    check([noise(1, &[2]), noise(2, &[3])], |[x, y]| (x.sin(), [y.sum(..) * x, x], y));
+    check([noise(1, &[2]), noise(2, &[3])], |[x, y]| {
+        (x.sin(), [y.sum(..) * x, x], y)
+    });
     check([noise(1, &[2]), noise(2, &[3])], |[x, _]| x.sin());
-    let unused = eval(&[noise(1, &[2]), noise(2, &[3])], |x| grad(|[x, _]: [Tensor; 2]| x.sum(..))(x));
+    let unused = eval(&[noise(1, &[2]), noise(2, &[3])], |x| {
+        grad(|[x, _]: [Tensor; 2]| x.sum(..))(x)
+    });
     assert_eq!(unused[0].floats(), [1.0, 1.0]);
     assert_eq!(unused[1].floats(), [0.0, 0.0, 0.0]);
 }
@@ -186,8 +241,13 @@ fn a_parameter_may_be_the_result() {
     let x = || [Array::f64(&[], [3.0])];
     assert_eq!(floats(&x(), |[x]| grad(|x: Tensor| x)(x)), [1.0]);
     assert_eq!(floats(&x(), |[x]| jvp(|x: Tensor| x, x, x * 2).1), [6.0]);
-    assert_eq!(floats(&x(), |[x]| vjp(|x: Tensor| [x, x], x).1([x, x])), [6.0]);
-    let constant = floats(&x(), |[x]| grad(|_: Tensor| Tensor::scalar(1, DType::F64))(x));
+    assert_eq!(
+        floats(&x(), |[x]| vjp(|x: Tensor| [x, x], x).1([x, x])),
+        [6.0]
+    );
+    let constant = floats(&x(), |[x]| {
+        grad(|_: Tensor| Tensor::scalar(1, DType::F64))(x)
+    });
     assert_eq!(constant, [0.0]);
 }
 
@@ -202,7 +262,10 @@ fn value_and_grad_hands_the_rest_through() {
         (loss, squares, same, gradient)
     });
     let found: Vec<Vec<f64>> = results.iter().map(Array::floats).collect();
-    assert_eq!(found, [vec![5.0], vec![1.0, 4.0], vec![5.0], vec![2.0, 4.0]]);
+    assert_eq!(
+        found,
+        [vec![5.0], vec![1.0, 4.0], vec![5.0], vec![2.0, 4.0]]
+    );
 }
 
 #[test]
@@ -215,22 +278,26 @@ fn what_is_captured_is_constant_inside_and_varies_outside() {
         grad(|x: Tensor| x * grad(|y: Tensor| y * y * x)(x))(x)
     });
     assert_eq!(outer, [54.0]);
-    check(
-        [noise(1, &[3]), noise(2, &[3])],
-        |[x, y]| grad(|z: Tensor| (z.sin() * y * (z * x).exp()).sum(..))(x * y),
-    );
+    check([noise(1, &[3]), noise(2, &[3])], |[x, y]| {
+        grad(|z: Tensor| (z.sin() * y * (z * x).exp()).sum(..))(x * y)
+    });
 }
 
 #[test]
 fn derivatives_nest() {
     let x = || [Array::f64(&[], [0.7])];
-    let third = floats(&x(), |[x]| grad(|x| grad(|x| grad(|x: Tensor| x.sin())(x))(x))(x));
+    let third = floats(&x(), |[x]| {
+        grad(|x| grad(|x| grad(|x: Tensor| x.sin())(x))(x))(x)
+    });
     assert!((third[0] + 0.7f64.cos()).abs() < 1e-14, "{third:?}");
     let forward = floats(&x(), |[x]| {
         let one = Tensor::scalar(1, DType::F64);
         jvp(|x| jvp(|x: Tensor| x.exp() * x, x, one).1, x, one).1
     });
-    assert!((forward[0] - 0.7f64.exp() * 2.7).abs() < 1e-13, "{forward:?}");
+    assert!(
+        (forward[0] - 0.7f64.exp() * 2.7).abs() < 1e-13,
+        "{forward:?}"
+    );
     let hessian_vector = |[x, v]: [Tensor; 2]| {
         let f = |x: Tensor| (x.sin() * x.dot(x)).sum(..);
         let by_jvp = jvp(grad(f), x, v).1;
@@ -256,11 +323,16 @@ fn a_pullback_can_be_applied_to_what_was_computed_after_it() {
 
 #[test]
 fn gradients_have_the_types_of_their_parameters() {
-    let types = [TensorType::new(DType::BF16, [2, 2]), TensorType::new(DType::F32, [2])];
-    let graph = crate::support::graph(types, |p| {
-        grad(|[w, x]: [Tensor; 2]| w.dot(x).sum(..))(p)
-    });
-    let found: Vec<String> = graph.outputs().iter().map(|&o| graph.ty(o).to_string()).collect();
+    let types = [
+        TensorType::new(DType::BF16, [2, 2]),
+        TensorType::new(DType::F32, [2]),
+    ];
+    let graph = crate::support::graph(types, |p| grad(|[w, x]: [Tensor; 2]| w.dot(x).sum(..))(p));
+    let found: Vec<String> = graph
+        .outputs()
+        .iter()
+        .map(|&o| graph.ty(o).to_string())
+        .collect();
     assert_eq!(found, ["bf16[2,2]", "f32[2]"]);
 }
 

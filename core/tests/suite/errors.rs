@@ -27,19 +27,25 @@ fn mistake<const N: usize, R: Tree<Tensor>>(
     };
     let (file, line) = (error.source_line.file(), error.source_line.line());
     assert_eq!(file, call.file(), "{error}");
-    assert!((call.line()..call.line() + 6).contains(&line), "{error} for {call}");
+    assert!(
+        (call.line()..call.line() + 9).contains(&line),
+        "{error} for {call}"
+    );
     let place = format!("{file}:{line}:{}", error.source_line.column());
     error.to_string().replace(&place, "here")
 }
 
 #[test]
 fn the_place_is_that_of_the_operator() {
-    let error = trace(|x: Tensor| {
-        let y = x.reshape([6]);
-        y * 2 + x
-    }, f32([2, 3]));
+    let error = trace(
+        |x: Tensor| {
+            let y = x.reshape([6]);
+            y * 2 + x
+        },
+        f32([2, 3]),
+    );
     let text = error.err().map(|e| e.to_string()).unwrap_or_default();
-    let place = format!("{}:{}:9", file!(), line!() - 3);
+    let place = format!("{}:{}:13", file!(), line!() - 5);
     assert!(text.contains(&place), "{text}");
 }
 
@@ -318,7 +324,9 @@ fn reading_by_index() {
     `take`: dimension 0 of f32[0,3] has nothing to read
       --> here
     ");
-    let error = mistake([f32([2, 3]), i32([2]), f32([2])], |[x, i, u]| x.scatter_add(i, u, 0));
+    let error = mistake([f32([2, 3]), i32([2]), f32([2])], |[x, i, u]| {
+        x.scatter_add(i, u, 0)
+    });
     insta::assert_snapshot!(error, @"
     `scatter_add`: the updates are f32[2], not f32[2,3]
       --> here
@@ -360,7 +368,9 @@ fn reading_by_index() {
 #[test]
 fn loops() {
     let error = mistake([f32([4, 2]), f32([2])], |[xs, h]| {
-        scan((h, h), xs, |(h, g): (Tensor, Tensor), x: Tensor| ((h.gt(x), g.sum(..)), ()))
+        scan((h, h), xs, |(h, g): (Tensor, Tensor), x: Tensor| {
+            ((h.gt(x), g.sum(..)), ())
+        })
     });
     insta::assert_snapshot!(error, @"
     `scan`: the carry changes its type: carry `0` goes in as f32[2] and comes out as bool[2]; carry `1` goes in as f32[2] and comes out as f32[]
@@ -388,7 +398,9 @@ fn loops() {
       help: to count iterations, scan over `Tensor::arange(DType::I32, count)`
     ");
     let error = mistake([f32([2])], |[x]| {
-        scan(vec![x], x, |xs: Vec<Tensor>, x: Tensor| ([xs, vec![x]].concat(), ()))
+        scan(vec![x], x, |xs: Vec<Tensor>, x: Tensor| {
+            ([xs, vec![x]].concat(), ())
+        })
     });
     insta::assert_snapshot!(error, @"
     `scan`: the carry changes its type: it goes in with 1 leaves and comes out with 2
@@ -405,7 +417,9 @@ fn derivatives() {
       --> here
       help: reduce it, for example with `.mean(..)`
     ");
-    let error = mistake([f32([2]), i32([3])], |x| grad(|[x, _]: [Tensor; 2]| x.sum(..))(x));
+    let error = mistake([f32([2]), i32([3])], |x| {
+        grad(|[x, _]: [Tensor; 2]| x.sum(..))(x)
+    });
     insta::assert_snapshot!(error, @"
     `grad`: no derivative exists by values that are not real: argument `1` is i32[3]
       --> here
@@ -457,53 +471,76 @@ fn derivatives() {
 #[test]
 fn tensors_that_outlive_their_trace() {
     let leak = RefCell::new(None);
-    let traced = trace(|x: Tensor| { leak.replace(Some(x)); x }, f32([2]));
+    let traced = trace(
+        |x: Tensor| {
+            leak.replace(Some(x));
+            x
+        },
+        f32([2]),
+    );
     assert!(traced.is_ok());
     let old = || leak.borrow().unwrap_or_else(|| panic!("nothing leaked"));
     let error = mistake([f32([2])], |[x]| x + old());
     insta::assert_snapshot!(error, @"
-    `add`: a tensor is used whose trace has ended, or is another thread's
+    `add`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
     ");
     let error = mistake([], |[]: [Tensor; 0]| old().sin());
     insta::assert_snapshot!(error, @"
-    `sin`: a tensor is used whose trace has ended, or is another thread's
+    `sin`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
     ");
     let error = mistake([], |[]: [Tensor; 0]| old().softmax(0));
     insta::assert_snapshot!(error, @"
-    `softmax`: a tensor is used whose trace has ended, or is another thread's
+    `softmax`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
     ");
-    let error = mistake([], |[]: [Tensor; 0]| Tensor::zeros(DType::F32, old().shape()));
+    let error = mistake([], |[]: [Tensor; 0]| {
+        Tensor::zeros(DType::F32, old().shape())
+    });
     insta::assert_snapshot!(error, @"
-    `ty`: a tensor is used whose trace has ended, or is another thread's
+    `ty`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
     ");
     let error = mistake([], |[]: [Tensor; 0]| old());
     insta::assert_snapshot!(error, @"
-    `return`: a tensor is used whose trace has ended, or is another thread's
+    `return`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
     ");
     let error = mistake([], |[]: [Tensor; 0]| grad(|x: Tensor| x.sum(..))(old()));
     insta::assert_snapshot!(error, @"
-    `grad`: a tensor is used whose trace has ended, or is another thread's
+    `grad`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
+    ");
+    // One of the trace around this one.
+    let error = mistake([f32([2])], |[x]| {
+        let inner = trace(|y: Tensor| y + x, f32([2]));
+        let text = inner.err().map(|error| error.to_string());
+        assert!(text.is_some_and(|text| text.starts_with("`add`: a tensor of another trace")));
+        x.sum(1)
+    });
+    insta::assert_snapshot!(error, @"
+    `sum`: f32[2] has no axis 1
+      --> here
+      help: its one axis is 0, or -1 from the last
     ");
     // One that leaves the body of a loop while the trace around it goes on.
     let error = mistake([f32([3])], |[xs]| {
         let inner = RefCell::new(None);
-        scan((), xs, |(), x: Tensor| { inner.replace(Some(x)); ((), x) });
+        scan((), xs, |(), x: Tensor| {
+            inner.replace(Some(x));
+            ((), x)
+        });
         xs + inner.borrow().unwrap_or(xs)
     });
     insta::assert_snapshot!(error, @"
-    `add`: a tensor is used whose trace has ended, or is another thread's
+    `add`: a tensor of another trace is used, one that has ended or is around this one
       --> here
       help: tensors live while `jit` or `trace` runs the function that made them; return a value from that function to keep it
     ");
@@ -512,11 +549,17 @@ fn tensors_that_outlive_their_trace() {
 #[test]
 fn operations_outside_of_any_trace() {
     let panic = std::panic::catch_unwind(|| Tensor::zeros(DType::F32, [2]));
-    let text = panic.err().and_then(|p| p.downcast::<String>().ok()).unwrap_or_default();
-    let place = format!("{}:{}:", file!(), line!() - 2);
+    let text = panic
+        .err()
+        .and_then(|p| p.downcast::<String>().ok())
+        .unwrap_or_default();
+    let place = format!("{}:{}:", file!(), line!() - 5);
     assert!(text.contains(&place), "{text}");
     let first = text.lines().next().unwrap_or("");
-    assert_eq!(first, "`zeros`: there is no program to add to outside of a traced function");
+    assert_eq!(
+        first,
+        "`zeros`: there is no program to add to outside of a traced function"
+    );
     let panic = std::panic::catch_unwind(|| scan((), (), |(), ()| ((), ())));
     assert!(panic.is_err());
 }
@@ -524,9 +567,15 @@ fn operations_outside_of_any_trace() {
 #[test]
 fn a_panic_of_the_user_goes_on_and_leaves_nothing_behind() {
     let panic = std::panic::catch_unwind(|| {
-        trace(|x: Tensor| scan((), x, |(), _: Tensor| -> ((), Tensor) { panic!("mine") }), f32([2]))
+        trace(
+            |x: Tensor| scan((), x, |(), _: Tensor| -> ((), Tensor) { panic!("mine") }),
+            f32([2]),
+        )
     });
-    assert_eq!(panic.err().and_then(|p| p.downcast_ref::<&str>().copied()), Some("mine"));
+    assert_eq!(
+        panic.err().and_then(|p| p.downcast_ref::<&str>().copied()),
+        Some("mine")
+    );
     let again = trace(|x: Tensor| x + 1, f32([2]));
     assert!(again.is_ok());
 }

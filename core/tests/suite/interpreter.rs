@@ -41,7 +41,10 @@ impl Array {
     }
 
     pub(crate) fn from_fn(ty: TensorType, mut f: impl FnMut(&[usize]) -> Number) -> Self {
-        let data = indices(&ty.shape).iter().map(|i| fit(f(i), ty.dtype)).collect();
+        let data = indices(&ty.shape)
+            .iter()
+            .map(|i| fit(f(i), ty.dtype))
+            .collect();
         Array { ty, data }
     }
 
@@ -81,7 +84,9 @@ fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     shape.iter().fold(vec![Vec::new()], |prefixes, &size| {
         let extend = |prefix: &Vec<usize>| {
             let prefix = prefix.clone();
-            (0..size).map(move |i| [prefix.as_slice(), &[i]].concat()).collect::<Vec<_>>()
+            (0..size)
+                .map(move |i| [prefix.as_slice(), &[i]].concat())
+                .collect::<Vec<_>>()
         };
         prefixes.iter().flat_map(extend).collect()
     })
@@ -149,12 +154,17 @@ pub(crate) fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
         values[id.index()] = Some(input.clone());
     }
     let read = |values: &[Option<Array>], id: &ValueId| {
-        values[id.index()].clone().expect("a value is defined before it is read")
+        values[id.index()]
+            .clone()
+            .expect("a value is defined before it is read")
     };
     for equation in graph.equations() {
         let operands: Vec<Array> = equation.operands.iter().map(|o| read(&values, o)).collect();
-        let types: Vec<TensorType> =
-            equation.results.iter().map(|r| graph.ty(*r).clone()).collect();
+        let types: Vec<TensorType> = equation
+            .results
+            .iter()
+            .map(|r| graph.ty(*r).clone())
+            .collect();
         let results = apply(equation, &types, &operands);
         assert_eq!(results.len(), types.len());
         for ((id, result), ty) in equation.results.iter().zip(results).zip(types) {
@@ -181,9 +191,7 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
     };
     vec![match &equation.op {
         Op::Constant(literal) => constant(literal),
-        Op::Iota { dimension, .. } => {
-            Array::from_fn(ty, |i| Number::Int(i[*dimension] as i64))
-        }
+        Op::Iota { dimension, .. } => Array::from_fn(ty, |i| Number::Int(i[*dimension] as i64)),
         Op::Unary(op) => elementwise(&|v| unary(*op, v[0])),
         Op::Binary(op) => {
             let dtype = ty.dtype;
@@ -195,11 +203,17 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
         Op::BitcastConvert(to) => elementwise(&|v| bitcast(v[0], x[0].ty.dtype, *to)),
         Op::Broadcast { dims, .. } => Array::from_fn(ty, |i| {
             let sizes = x[0].ty.shape.iter();
-            let from: Vec<usize> =
-                dims.iter().zip(sizes).map(|(&d, &size)| if size == 1 { 0 } else { i[d] }).collect();
+            let from: Vec<usize> = dims
+                .iter()
+                .zip(sizes)
+                .map(|(&d, &size)| if size == 1 { 0 } else { i[d] })
+                .collect();
             x[0].at(&from)
         }),
-        Op::Reshape(_) => Array { ty, data: x[0].data.clone() },
+        Op::Reshape(_) => Array {
+            ty,
+            data: x[0].data.clone(),
+        },
         Op::Transpose(permutation) => Array::from_fn(ty, |i| {
             let mut from = vec![0; i.len()];
             for (to, &d) in permutation.iter().enumerate() {
@@ -207,9 +221,12 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
             }
             x[0].at(&from)
         }),
-        Op::Slice { starts, strides, .. } => Array::from_fn(ty, |i| {
-            let from: Vec<usize> =
-                (0..i.len()).map(|d| starts[d] + i[d] * strides[d]).collect();
+        Op::Slice {
+            starts, strides, ..
+        } => Array::from_fn(ty, |i| {
+            let from: Vec<usize> = (0..i.len())
+                .map(|d| starts[d] + i[d] * strides[d])
+                .collect();
             x[0].at(&from)
         }),
         Op::Pad { low, interior, .. } => Array::from_fn(ty, |i| {
@@ -258,12 +275,8 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
             }
             result
         }
-        Op::Take { axis } => {
-            Array::from_fn(ty, |i| x[0].at(&row(i, *axis, &x[1])))
-        }
-        Op::TakeAlong { axis } => {
-            Array::from_fn(ty, |i| x[0].at(&along(i, *axis, &x[1])))
-        }
+        Op::Take { axis } => Array::from_fn(ty, |i| x[0].at(&row(i, *axis, &x[1]))),
+        Op::TakeAlong { axis } => Array::from_fn(ty, |i| x[0].at(&along(i, *axis, &x[1]))),
         Op::ScatterAdd { axis } => scatter_add(x, |i| row(i, *axis, &x[1])),
         Op::ScatterAddAlong { axis } => scatter_add(x, |i| along(i, *axis, &x[1])),
         Op::Tangent(_) => panic!("a tangent is left in the graph"),
@@ -274,7 +287,11 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
 fn constant(literal: &Literal) -> Array {
     let ty = literal.ty().clone();
     let numbers = literal.numbers();
-    let data = if literal.is_splat() { vec![numbers[0]; ty.element_count()] } else { numbers };
+    let data = if literal.is_splat() {
+        vec![numbers[0]; ty.element_count()]
+    } else {
+        numbers
+    };
     Array { ty, data }
 }
 
@@ -354,7 +371,6 @@ fn larger(a: f64, b: f64) -> f64 {
 /// Integers are kept as the i64 of the same value, and wrapped to their type by the caller.
 fn binary_int(op: Binary, a: i64, b: i64, dtype: DType) -> i64 {
     let bits = 8 * dtype.host_bytes() as i64;
-    let unsigned = (a as u64) & (u64::MAX >> (64 - bits));
     let within = (0..bits).contains(&b);
     match op {
         Binary::Add => a.wrapping_add(b),
@@ -366,8 +382,18 @@ fn binary_int(op: Binary, a: i64, b: i64, dtype: DType) -> i64 {
         Binary::Or => a | b,
         Binary::Pow => (0..b).fold(1, |power: i64, _| power.wrapping_mul(a)),
         Binary::Rem => a.wrapping_rem(b),
-        Binary::ShiftLeft => if within { a.wrapping_shl(b as u32) } else { 0 },
-        Binary::ShiftRight => if within { (unsigned >> b) as i64 } else { 0 },
+        Binary::ShiftLeft => {
+            if within {
+                a.wrapping_shl(b as u32)
+            } else {
+                0
+            }
+        }
+        Binary::ShiftRight if dtype == DType::U64 => {
+            (a as u64).checked_shr(b as u32).unwrap_or(0) as i64
+        }
+        // Other unsigned numbers are not negative here.
+        Binary::ShiftRight => a >> if within { b } else { 63 },
         Binary::Sub => a.wrapping_sub(b),
         Binary::Xor => a ^ b,
     }
@@ -465,23 +491,40 @@ fn dot(dims: &DotDims, ty: &TensorType, lhs: &Array, rhs: &Array) -> Array {
         let products = indices(&contracted).into_iter().map(|c| {
             let a = index(
                 lhs.ty.rank(),
-                [(&dims.lhs_batch, batch), (&lhs_free, left), (&dims.lhs_contract, &c)],
+                [
+                    (&dims.lhs_batch, batch),
+                    (&lhs_free, left),
+                    (&dims.lhs_contract, &c),
+                ],
             );
             let b = index(
                 rhs.ty.rank(),
-                [(&dims.rhs_batch, batch), (&rhs_free, right), (&dims.rhs_contract, &c)],
+                [
+                    (&dims.rhs_batch, batch),
+                    (&rhs_free, right),
+                    (&dims.rhs_contract, &c),
+                ],
             );
             binary(Binary::Mul, lhs.at(&a), rhs.at(&b), ty.dtype)
         });
         let zero = fit(Number::Int(0), ty.dtype);
-        products.fold(zero, |sum, product| binary(Binary::Add, sum, product, ty.dtype))
+        products.fold(zero, |sum, product| {
+            binary(Binary::Add, sum, product, ty.dtype)
+        })
     })
 }
 
 /// Start indices, moved so that the window fits.
 fn starts(starts: &[Array], shape: &[usize], sizes: &[usize]) -> Vec<usize> {
-    let limits = shape.iter().zip(sizes).map(|(shape, size)| (shape - size) as i64);
-    starts.iter().zip(limits).map(|(s, limit)| int(s.scalar()).clamp(0, limit) as usize).collect()
+    let limits = shape
+        .iter()
+        .zip(sizes)
+        .map(|(shape, size)| (shape - size) as i64);
+    starts
+        .iter()
+        .zip(limits)
+        .map(|(s, limit)| int(s.scalar()).clamp(0, limit) as usize)
+        .collect()
 }
 
 /// The index into the operand of element `i` of a `take`.
@@ -515,8 +558,11 @@ fn run_scan(scan: &Scan, types: &[TensorType], operands: &[Array]) -> Vec<Array>
     let mut carries = carries.to_vec();
     let mut stacked = vec![Vec::new(); types.len() - scan.carries];
     let forward: Vec<usize> = (0..scan.length).collect();
-    let order: Vec<usize> =
-        if scan.reverse { forward.into_iter().rev().collect() } else { forward };
+    let order: Vec<usize> = if scan.reverse {
+        forward.into_iter().rev().collect()
+    } else {
+        forward
+    };
     for i in order {
         let mut inputs = carries;
         inputs.extend(xs.iter().map(|x| x.element(i)));
@@ -533,7 +579,10 @@ fn run_scan(scan: &Scan, types: &[TensorType], operands: &[Array]) -> Vec<Array>
             elements.reverse();
         }
         let data = elements.into_iter().flat_map(|y: Array| y.data).collect();
-        carries.push(Array { ty: ty.clone(), data });
+        carries.push(Array {
+            ty: ty.clone(),
+            data,
+        });
     }
     carries
 }

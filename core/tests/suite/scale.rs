@@ -20,16 +20,25 @@ fn chain(x: Tensor, length: usize) -> Tensor {
 }
 
 fn gradient(length: usize, f: impl Fn(Tensor, usize) -> Tensor) -> Graph {
-    let traced = trace(|x: Tensor| grad(|x: Tensor| f(x, length).sum(..))(x), TensorType::new(DType::F32, [4]));
+    let traced = trace(
+        |x: Tensor| grad(|x: Tensor| f(x, length).sum(..))(x),
+        TensorType::new(DType::F32, [4]),
+    );
     traced.unwrap_or_else(|error| panic!("{error}")).graph
 }
 
 /// Ten times the program takes at most about ten times as long.
 #[track_caller]
 fn grows_linearly(small: usize, f: impl Fn(Tensor, usize) -> Tensor) {
-    let (short, long) = (time(|| gradient(small, &f)), time(|| gradient(10 * small, &f)));
+    let (short, long) = (
+        time(|| gradient(small, &f)),
+        time(|| gradient(10 * small, &f)),
+    );
     println!("{small}: {short:?}, {}: {long:?}", 10 * small);
-    assert!(long < 30 * short + Duration::from_millis(20), "{short:?} became {long:?}");
+    assert!(
+        long < 30 * short + Duration::from_millis(20),
+        "{short:?} became {long:?}"
+    );
 }
 
 #[test]
@@ -41,7 +50,10 @@ fn a_long_program() {
 fn a_long_loop_body() {
     let ones = || Tensor::ones(DType::F32, [3]);
     grows_linearly(1_000, |x, length| {
-        scan(x, ones(), |x: Tensor, one: Tensor| (chain(x * one, length), ())).0
+        scan(x, ones(), |x: Tensor, one: Tensor| {
+            (chain(x * one, length), ())
+        })
+        .0
     });
 }
 
@@ -77,6 +89,11 @@ fn many_captures() {
     grows_linearly(300, |x, count| {
         let outer: Vec<Tensor> = (0..count).map(|i| x * i as f64).collect();
         let sum = |x: Tensor| outer.iter().fold(x, |sum, &t| sum * t.sin());
-        scan(x, Tensor::ones(DType::F32, [3]), |x: Tensor, one: Tensor| (sum(x) * one, ())).0
+        scan(
+            x,
+            Tensor::ones(DType::F32, [3]),
+            |x: Tensor, one: Tensor| (sum(x) * one, ()),
+        )
+        .0
     });
 }

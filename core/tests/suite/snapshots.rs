@@ -49,12 +49,15 @@ fn the_gradient_of_a_small_network() {
 
 #[test]
 fn the_gradient_of_cross_entropy() {
-    let graph = graph([f32([8, 10]), TensorType::new(DType::I32, [8])], |[x, targets]| {
-        grad(|x: Tensor| {
-            let picked = (x * targets.one_hot(10, DType::F32)).sum(-1);
-            (x.logsumexp(-1) - picked).mean(..)
-        })(x)
-    });
+    let graph = graph(
+        [f32([8, 10]), TensorType::new(DType::I32, [8])],
+        |[x, targets]| {
+            grad(|x: Tensor| {
+                let picked = (x * targets.one_hot(10, DType::F32)).sum(-1);
+                (x.logsumexp(-1) - picked).mean(..)
+            })(x)
+        },
+    );
     insta::assert_snapshot!(graph, @"
     (a: f32[8,10], b: i32[8]) {
       c = iota dimension=1 : i32[8,10]
@@ -283,7 +286,9 @@ fn the_gradient_of_a_loop_of_rematerialized_layers() {
     let graph = graph([f32([6, 4, 4]), f32([2, 4])], |[w, h]| {
         grad(|w: Tensor| {
             let layer = remat(|(h, w): (Tensor, Tensor)| h.dot(w).tanh().dot(w) + h);
-            scan(h, w, |h: Tensor, w: Tensor| (layer((h, w)), ())).0.sum(..)
+            scan(h, w, |h: Tensor, w: Tensor| (layer((h, w)), ()))
+                .0
+                .sum(..)
         })(w)
     });
     insta::assert_snapshot!(graph, @"
@@ -329,7 +334,9 @@ fn the_gradient_of_an_attention_head() {
             let scores = shardax_core::einsum("btd,bsd->bts", [q, k]) * 0.5;
             let mask = Tensor::iota(DType::I32, [8, 8], 0).ge(Tensor::iota(DType::I32, [8, 8], 1));
             let weights = mask.select(scores, -1e30).softmax(-1);
-            shardax_core::einsum("bts,bsd->btd", [weights, v]).square().sum(..)
+            shardax_core::einsum("bts,bsd->btd", [weights, v])
+                .square()
+                .sum(..)
         })((q, k, v))
     });
     insta::assert_snapshot!(graph, @"

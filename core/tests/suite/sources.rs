@@ -11,7 +11,12 @@ use crate::support::graph;
 fn all_mine(graph: &Graph) {
     for equation in graph.equations() {
         let (file, line) = (equation.source.file(), equation.source.line());
-        assert_eq!(file, file!(), "line {line}, of `{}` in\n{graph}", equation.op.name());
+        assert_eq!(
+            file,
+            file!(),
+            "line {line}, of `{}` in\n{graph}",
+            equation.op.name()
+        );
         if let Some(region) = equation.op.region() {
             all_mine(region);
         }
@@ -35,7 +40,14 @@ fn every_method([x, w, i]: [Tensor; 3]) -> Vec<Tensor> {
         -x,
         2 * x,
         x.abs().cos().erf().exp().expm1().floor().log().log1p(),
-        x.sigmoid().rsqrt().sign().sin().sqrt().tanh().square().erf_inv(),
+        x.sigmoid()
+            .rsqrt()
+            .sign()
+            .sin()
+            .sqrt()
+            .tanh()
+            .square()
+            .erf_inv(),
         x.maximum(0).minimum(x).pow(2),
         x.gt(0).select(x, 1),
         (!x.gt(0) & x.lt(1)).all(..).cast(DType::F32),
@@ -47,8 +59,14 @@ fn every_method([x, w, i]: [Tensor; 3]) -> Vec<Tensor> {
         x.dot(w).matmul(w).dot_as(w, DType::F64),
         einsum("ij,jj->i", [x, w]),
         einsum("ij,jk,kk->ki", [x, w, w]),
-        x.reshape([3, 2]).transpose([1, 0]).swap_axes(0, 1).reverse([0]),
-        x.broadcast_to([4, 2, 3]).index(0, 1).pad(0, 1, 1, 2).slice(0, 1..3),
+        x.reshape([3, 2])
+            .transpose([1, 0])
+            .swap_axes(0, 1)
+            .reverse([0]),
+        x.broadcast_to([4, 2, 3])
+            .index(0, 1)
+            .pad(0, 1, 1, 2)
+            .slice(0, 1..3),
         concatenate([x, x], 0),
         x.dynamic_slice(0, start, 1) + x.dynamic_update(0, start, x.slice(0, ..1)),
         x.take(i, 0) + x.take_along(i.one_hot(3, DType::I32), 1) + x.scatter_add(i, x, 0),
@@ -84,7 +102,9 @@ fn of_loops() {
         grad(|(x, w): (Tensor, Tensor)| {
             let layer = remat(|(h, w): (Tensor, Tensor)| (h * w).tanh() * 2);
             let layers = Stack((w, Stack::init(3, |i| i.cast(DType::F32)).0));
-            layers.scan(x, |h: Tensor, (w, i): (Tensor, Tensor)| layer((h, w)) + i).sum(..)
+            layers
+                .scan(x, |h: Tensor, (w, i): (Tensor, Tensor)| layer((h, w)) + i)
+                .sum(..)
         })((x, w))
     });
 }
@@ -95,7 +115,10 @@ fn scopes_nest_and_reach_the_derivative() {
     let graph = graph(types, |[x]| {
         grad(|x: Tensor| scope("block", || scope("mlp", || x.sin())).sum(..))(x)
     });
-    let scopes: Vec<(&str, Option<&str>)> =
-        graph.equations().iter().map(|e| (e.op.name(), e.scope.as_deref())).collect();
+    let scopes: Vec<(&str, Option<&str>)> = graph
+        .equations()
+        .iter()
+        .map(|e| (e.op.name(), e.scope.as_deref()))
+        .collect();
     assert_eq!(scopes, [("cos", Some("block/mlp"))]);
 }

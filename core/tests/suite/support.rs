@@ -1,8 +1,6 @@
 //! Running programs, and checking their derivatives.
 
-use shardax_core::{
-    DType, Graph, Path, Tensor, TensorType, Tree, jvp, trace, value_and_grad, vjp,
-};
+use shardax_core::{DType, Graph, Path, Tensor, TensorType, Tree, jvp, trace, value_and_grad, vjp};
 
 use crate::interpreter::{Array, interpret};
 
@@ -31,10 +29,7 @@ pub(crate) fn eval<const N: usize, R: Tree<Tensor>>(
 }
 
 /// The one float result of `f(args)`.
-pub(crate) fn floats<const N: usize>(
-    args: &[Array; N],
-    f: impl Program<N, Tensor>,
-) -> Vec<f64> {
+pub(crate) fn floats<const N: usize>(args: &[Array; N], f: impl Program<N, Tensor>) -> Vec<f64> {
     eval(args, f)[0].floats()
 }
 
@@ -47,7 +42,9 @@ pub(crate) fn ints<const N: usize>(args: &[Array; N], f: impl Program<N, Tensor>
 pub(crate) fn noise(seed: u64, shape: &[usize]) -> Array {
     let count: usize = shape.iter().product();
     let at = |i: usize| {
-        let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i as u64 + 1);
+        let mut z = seed
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(i as u64 + 1);
         z = z.wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z ^= z >> 31;
         z = z.wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -60,14 +57,17 @@ pub(crate) fn noise(seed: u64, shape: &[usize]) -> Array {
 /// [`noise`] in `low..high`.
 pub(crate) fn between(low: f64, high: f64, seed: u64, shape: &[usize]) -> Array {
     let unit = noise(seed, shape).floats();
-    Array::f64(shape, unit.into_iter().map(|v| low + (v + 1.0) / 2.0 * (high - low)))
+    Array::f64(
+        shape,
+        unit.into_iter()
+            .map(|v| low + (v + 1.0) / 2.0 * (high - low)),
+    )
 }
 
 /// Whether two arrays are equal up to `tolerance`, absolute below 1 and relative above.
 pub(crate) fn close(a: &Array, b: &Array, tolerance: f64) -> bool {
-    let near = |(a, b): (f64, f64)| {
-        a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0)
-    };
+    let near =
+        |(a, b): (f64, f64)| a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0);
     a.ty == b.ty && a.floats().into_iter().zip(b.floats()).all(near)
 }
 
@@ -89,7 +89,11 @@ pub(crate) fn leaves<T: Tree<Tensor>>(tree: &T) -> Vec<Tensor> {
 /// A scalar that depends on every element of a result, each in another way.
 pub(crate) fn mixed<R: Tree<Tensor>>(result: &R) -> Tensor {
     let mut sum = Tensor::scalar(0, DType::F64);
-    for (i, t) in leaves(result).into_iter().enumerate().filter(|(_, t)| t.dtype().is_float()) {
+    for (i, t) in leaves(result)
+        .into_iter()
+        .enumerate()
+        .filter(|(_, t)| t.dtype().is_float())
+    {
         let ty = t.ty();
         let weights = noise(77 + i as u64, &ty.shape).floats();
         let weights = Tensor::constant(&weights, ty.shape);
@@ -113,8 +117,11 @@ pub(crate) fn check_first<const N: usize, R: Tree<Tensor>>(
     args: &[Array; N],
     f: impl Program<N, R>,
 ) {
-    let direction: Vec<Array> =
-        args.iter().enumerate().map(|(i, a)| noise(i as u64 + 7, &a.ty.shape)).collect();
+    let direction: Vec<Array> = args
+        .iter()
+        .enumerate()
+        .map(|(i, a)| noise(i as u64 + 7, &a.ty.shape))
+        .collect();
     let types: Vec<TensorType> = args.iter().map(|a| a.ty.clone()).collect();
     let list = |x: &[Tensor]| -> [Tensor; N] { std::array::from_fn(|i| x[i]) };
 
@@ -142,31 +149,54 @@ pub(crate) fn check_first<const N: usize, R: Tree<Tensor>>(
     };
     for (i, (up, down)) in moved(step).iter().zip(moved(-step)).enumerate() {
         if up.is_float() {
-            let slope = up.floats().into_iter().zip(down.floats()).map(|(u, d)| (u - d) / (2.0 * step));
+            let slope = up
+                .floats()
+                .into_iter()
+                .zip(down.floats())
+                .map(|(u, d)| (u - d) / (2.0 * step));
             let slope = Array::f64(&up.ty.shape, slope);
             let jvp = &tangents[i];
-            assert!(close(&slope, jvp, 2e-6), "finite differences of result {i}\n{slope:?}\n{jvp:?}");
+            assert!(
+                close(&slope, jvp, 2e-6),
+                "finite differences of result {i}\n{slope:?}\n{jvp:?}"
+            );
         }
     }
 
-    let weights: Vec<Array> =
-        values.iter().enumerate().map(|(i, y)| noise(i as u64 + 50, &y.ty.shape)).collect();
+    let weights: Vec<Array> = values
+        .iter()
+        .enumerate()
+        .map(|(i, y)| noise(i as u64 + 50, &y.ty.shape))
+        .collect();
     let pull = trace(
         |x: Vec<Tensor>, cts: Vec<Tensor>| {
             let (y, pullback) = vjp(|x: [Tensor; N]| leaves(&f(x)), list(&x));
-            let cts = y.iter().zip(cts).map(|(y, ct)| ct.cast(y.dtype())).collect();
+            let cts = y
+                .iter()
+                .zip(cts)
+                .map(|(y, ct)| ct.cast(y.dtype()))
+                .collect();
             leaves(&pullback(cts))
         },
-        (types, weights.iter().map(|w| w.ty.clone()).collect::<Vec<_>>()),
+        (
+            types,
+            weights.iter().map(|w| w.ty.clone()).collect::<Vec<_>>(),
+        ),
     );
     let pull = pull.unwrap_or_else(|error| panic!("{error}")).graph;
     let inputs = [args.to_vec(), weights.clone()].concat();
     let cotangents = interpret(&pull, &inputs);
     let inner = |a: &[Array], b: &[Array]| -> f64 {
         let pairs = a.iter().zip(b).filter(|(a, _)| a.is_float());
-        pairs.flat_map(|(a, b)| a.floats().into_iter().zip(b.floats())).map(|(a, b)| a * b).sum()
+        pairs
+            .flat_map(|(a, b)| a.floats().into_iter().zip(b.floats()))
+            .map(|(a, b)| a * b)
+            .sum()
     };
     let (forward, reverse) = (inner(&tangents, &weights), inner(&cotangents, &direction));
     let scale = forward.abs().max(1.0);
-    assert!((forward - reverse).abs() < 1e-10 * scale, "jvp {forward} is not vjp {reverse}");
+    assert!(
+        (forward - reverse).abs() < 1e-10 * scale,
+        "jvp {forward} is not vjp {reverse}"
+    );
 }

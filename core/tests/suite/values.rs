@@ -10,7 +10,12 @@ use crate::support::{assert_close, between, eval, floats, graph, ints, noise};
 fn same(x: &[f64], f: impl Fn(Tensor) -> Tensor, expected: impl Fn(f64) -> f64) {
     let x = Array::f64(&[x.len()], x.iter().copied());
     let wanted = Array::f64(&x.ty.shape, x.floats().into_iter().map(expected));
-    assert_close("an element-wise function", &eval(&[x], |[x]| f(x)), &[wanted], 1e-14);
+    assert_close(
+        "an element-wise function",
+        &eval(&[x], |[x]| f(x)),
+        &[wanted],
+        1e-14,
+    );
 }
 
 #[test]
@@ -39,14 +44,20 @@ fn elementwise_functions() {
     same(&positive, |x| 2.5 - x / 3.0 * 2, |v| 2.5 - v / 3.0 * 2.0);
     same(&positive, |x| 1 / x, |v| 1.0 / v);
     same(&x, |x| x % 0.4, |v| v % 0.4);
-    assert_eq!(floats(&[Array::f64(&[3], [-2., 0., 5.])], |[x]| x.sign()), [-1.0, 0.0, 1.0]);
+    assert_eq!(
+        floats(&[Array::f64(&[3], [-2., 0., 5.])], |[x]| x.sign()),
+        [-1.0, 0.0, 1.0]
+    );
 }
 
 #[test]
 fn gelu_and_erf_have_their_tabulated_values() {
     // Abramowitz and Stegun, table 7.1.
     let erf = floats(&[Array::f64(&[3], [0.5, 1.0, 2.0])], |[x]| x.erf());
-    for (value, table) in erf.iter().zip([0.520_499_877_8, 0.842_700_792_9, 0.995_322_265_0]) {
+    for (value, table) in erf
+        .iter()
+        .zip([0.520_499_877_8, 0.842_700_792_9, 0.995_322_265_0])
+    {
         assert!((value - table).abs() < 1e-10, "{value} is not {table}");
     }
     let exact = floats(&[Array::f64(&[2], [1.0, -1.0])], |[x]| x.gelu_exact());
@@ -58,21 +69,37 @@ fn gelu_and_erf_have_their_tabulated_values() {
 
 #[test]
 fn integers_wrap_and_divide_towards_zero() {
-    let x = || [Array::i32(&[4], [-7, 7, i32::MAX, 6]), Array::i32(&[4], [2, -2, 1, 4])];
+    let x = || {
+        [
+            Array::i32(&[4], [-7, 7, i32::MAX, 6]),
+            Array::i32(&[4], [2, -2, 1, 4]),
+        ]
+    };
     assert_eq!(ints(&x(), |[a, b]| a + b), [-5, 5, i64::from(i32::MIN), 10]);
     assert_eq!(ints(&x(), |[a, b]| a / b), [-3, -3, i64::from(i32::MAX), 1]);
     assert_eq!(ints(&x(), |[a, b]| a % b), [-1, 1, 0, 2]);
     assert_eq!(ints(&x(), |[a, _]| a.abs()), [7, 7, i64::from(i32::MAX), 6]);
     assert_eq!(ints(&x(), |[a, b]| a & b), [0, 6, 1, 4]);
     assert_eq!(ints(&x(), |[a, b]| a | b), [-5, -1, i64::from(i32::MAX), 6]);
-    assert_eq!(ints(&x(), |[a, b]| a ^ b), [-5, -7, i64::from(i32::MAX) - 1, 2]);
+    assert_eq!(
+        ints(&x(), |[a, b]| a ^ b),
+        [-5, -7, i64::from(i32::MAX) - 1, 2]
+    );
     assert_eq!(ints(&x(), |[a, _]| !a), [6, -8, i64::from(i32::MIN), -7]);
+    assert_eq!(
+        ints(&x(), |[a, _]| a >> 1),
+        [-4, 3, i64::from(i32::MAX / 2), 3]
+    );
+    assert_eq!(ints(&x(), |[a, _]| a >> 40), [-1, 0, 0, 0]);
     let words = [Array::new(DType::U32, &[2], [u32::MAX, 5])];
     assert_eq!(ints(&words, |[x]| x + 2), [1, 7]);
     assert_eq!(ints(&words, |[x]| x * 3), [i64::from(u32::MAX) - 2, 15]);
     assert_eq!(ints(&words, |[x]| x << 1), [i64::from(u32::MAX) - 1, 10]);
     assert_eq!(ints(&words, |[x]| x >> 30), [3, 0]);
-    assert_eq!(ints(&words, |[x]| (x >> 1) << 31), [i64::from(1u32 << 31), 0]);
+    assert_eq!(
+        ints(&words, |[x]| (x >> 1) << 31),
+        [i64::from(1u32 << 31), 0]
+    );
 }
 
 #[test]
@@ -122,24 +149,49 @@ fn casts_and_bits() {
     let x = || [Array::f64(&[4], [-1.7, 2.9, 0.1, 3.0])];
     assert_eq!(ints(&x(), |[x]| x.cast(DType::I32)), [-1, 2, 0, 3]);
     assert_eq!(ints(&x(), |[x]| x.cast(DType::Bool)), [1, 1, 1, 1]);
-    assert_eq!(floats(&x(), |[x]| x.cast(DType::F32)), [-1.7f32, 2.9, 0.1, 3.0].map(f64::from));
+    assert_eq!(
+        floats(&x(), |[x]| x.cast(DType::F32)),
+        [-1.7f32, 2.9, 0.1, 3.0].map(f64::from)
+    );
     assert_eq!(floats(&x(), |[x]| x.cast(DType::BF16))[2], 0.100_097_656_25);
-    let bits = ints(&[Array::new(DType::F32, &[1], [1.0f32])], |[x]| x.bitcast(DType::U32));
+    let bits = ints(&[Array::new(DType::F32, &[1], [1.0f32])], |[x]| {
+        x.bitcast(DType::U32)
+    });
     assert_eq!(bits, [0x3f80_0000]);
-    let float = floats(&[Array::new(DType::U32, &[1], [0x3f80_0000u32])], |[x]| x.bitcast(DType::F32));
+    let float = floats(&[Array::new(DType::U32, &[1], [0x3f80_0000u32])], |[x]| {
+        x.bitcast(DType::F32)
+    });
     assert_eq!(float, [1.0]);
 }
 
 #[test]
 fn making_tensors() {
     let none: [Array; 0] = [];
-    assert_eq!(ints(&none, |[]| Tensor::iota(DType::I32, [2, 3], 0)), [0, 0, 0, 1, 1, 1]);
-    assert_eq!(ints(&none, |[]| Tensor::iota(DType::I32, [2, 3], -1)), [0, 1, 2, 0, 1, 2]);
+    assert_eq!(
+        ints(&none, |[]| Tensor::iota(DType::I32, [2, 3], 0)),
+        [0, 0, 0, 1, 1, 1]
+    );
+    assert_eq!(
+        ints(&none, |[]| Tensor::iota(DType::I32, [2, 3], -1)),
+        [0, 1, 2, 0, 1, 2]
+    );
     assert_eq!(ints(&none, |[]| Tensor::arange(DType::U8, 3)), [0, 1, 2]);
-    assert_eq!(floats(&none, |[]| Tensor::full(2.5, DType::F32, [2])), [2.5, 2.5]);
-    assert_eq!(floats(&none, |[]| Tensor::zeros(DType::F32, [1, 2])), [0.0, 0.0]);
-    assert_eq!(floats(&none, |[]| Tensor::ones(DType::F32, [1, 2])), [1.0, 1.0]);
-    assert_eq!(floats(&none, |[]| Tensor::constant(&[1f32, 2., 3.], [3]) * 2), [2.0, 4.0, 6.0]);
+    assert_eq!(
+        floats(&none, |[]| Tensor::full(2.5, DType::F32, [2])),
+        [2.5, 2.5]
+    );
+    assert_eq!(
+        floats(&none, |[]| Tensor::zeros(DType::F32, [1, 2])),
+        [0.0, 0.0]
+    );
+    assert_eq!(
+        floats(&none, |[]| Tensor::ones(DType::F32, [1, 2])),
+        [1.0, 1.0]
+    );
+    assert_eq!(
+        floats(&none, |[]| Tensor::constant(&[1f32, 2., 3.], [3]) * 2),
+        [2.0, 4.0, 6.0]
+    );
     assert_eq!(ints(&none, |[]| Tensor::scalar(true, DType::Bool)), [1]);
 }
 
@@ -154,13 +206,25 @@ fn reductions() {
     assert_eq!(floats(&x(), |[x]| x.max(0)), [4.0, 5.0, 6.0]);
     assert_eq!(floats(&x(), |[x]| x.min(..)), [1.0]);
     assert_eq!(ints(&x(), |[x]| x.argmax(1)), [1, 2]);
-    assert_eq!(ints(&[Array::f64(&[4], [1., 3., 3., 0.])], |[x]| x.argmax(0)), [1]);
-    assert_eq!(ints(&[Array::f64(&[3], [1., f64::NAN, 3.])], |[x]| x.argmax(0)), [1]);
+    assert_eq!(
+        ints(&[Array::f64(&[4], [1., 3., 3., 0.])], |[x]| x.argmax(0)),
+        [1]
+    );
+    assert_eq!(
+        ints(&[Array::f64(&[3], [1., f64::NAN, 3.])], |[x]| x.argmax(0)),
+        [1]
+    );
     let variance = floats(&x(), |[x]| x.var(1));
     assert!((variance[0] - 8.0 / 3.0).abs() < 1e-15, "{variance:?}");
-    assert_eq!(floats(&x(), |[x]| x.max(1).keep_dims(x, 1) - x), [4., 0., 2., 2., 4., 0.]);
+    assert_eq!(
+        floats(&x(), |[x]| x.max(1).keep_dims(x, 1) - x),
+        [4., 0., 2., 2., 4., 0.]
+    );
     assert_eq!(floats(&[Array::f64(&[0], [])], |[x]| x.sum(..)), [0.0]);
-    assert_eq!(floats(&[Array::f64(&[0], [])], |[x]| x.max(..)), [f64::NEG_INFINITY]);
+    assert_eq!(
+        floats(&[Array::f64(&[0], [])], |[x]| x.max(..)),
+        [f64::NEG_INFINITY]
+    );
     assert_eq!(ints(&[Array::i32(&[3], [1, 2, 3])], |[x]| x.sum(..)), [6]);
 }
 
@@ -196,19 +260,48 @@ fn softmax_family() {
 #[test]
 fn shapes() {
     let x = || [Array::f64(&[2, 3], [1., 2., 3., 4., 5., 6.])];
-    assert_eq!(floats(&x(), |[x]| x.transpose([1, 0])), [1., 4., 2., 5., 3., 6.]);
-    assert_eq!(floats(&x(), |[x]| x.swap_axes(-1, 0)), [1., 4., 2., 5., 3., 6.]);
-    assert_eq!(eval(&x(), |[x]| x.reshape([3, 2]))[0].ty.to_string(), "f64[3,2]");
-    assert_eq!(eval(&x(), |[x]| x.expand_dims(1))[0].ty.to_string(), "f64[2,1,3]");
-    assert_eq!(eval(&x(), |[x]| x.expand_dims(-1))[0].ty.to_string(), "f64[2,3,1]");
-    assert_eq!(eval(&x(), |[x]| x.expand_dims(0).squeeze(0))[0].ty.to_string(), "f64[2,3]");
+    assert_eq!(
+        floats(&x(), |[x]| x.transpose([1, 0])),
+        [1., 4., 2., 5., 3., 6.]
+    );
+    assert_eq!(
+        floats(&x(), |[x]| x.swap_axes(-1, 0)),
+        [1., 4., 2., 5., 3., 6.]
+    );
+    assert_eq!(
+        eval(&x(), |[x]| x.reshape([3, 2]))[0].ty.to_string(),
+        "f64[3,2]"
+    );
+    assert_eq!(
+        eval(&x(), |[x]| x.expand_dims(1))[0].ty.to_string(),
+        "f64[2,1,3]"
+    );
+    assert_eq!(
+        eval(&x(), |[x]| x.expand_dims(-1))[0].ty.to_string(),
+        "f64[2,3,1]"
+    );
+    assert_eq!(
+        eval(&x(), |[x]| x.expand_dims(0).squeeze(0))[0]
+            .ty
+            .to_string(),
+        "f64[2,3]"
+    );
     assert_eq!(floats(&x(), |[x]| x.reverse([1])), [3., 2., 1., 6., 5., 4.]);
-    assert_eq!(floats(&x(), |[x]| x.index(1, 2).broadcast_to([2, 2])), [3., 6., 3., 6.]);
+    assert_eq!(
+        floats(&x(), |[x]| x.index(1, 2).broadcast_to([2, 2])),
+        [3., 6., 3., 6.]
+    );
     assert_eq!(floats(&x(), |[x]| x.slice(1, 1..)), [2., 3., 5., 6.]);
     assert_eq!(floats(&x(), |[x]| x.slice(-1, ..=0)), [1., 4.]);
     assert_eq!(floats(&x(), |[x]| x.slice(0, 1..2)), [4., 5., 6.]);
-    assert_eq!(floats(&x(), |[x]| x.pad(0, 1, 0, 9)), [9., 9., 9., 1., 2., 3., 4., 5., 6.]);
-    assert_eq!(floats(&x(), |[x]| concatenate([x, x.slice(0, ..1)], 0)).len(), 9);
+    assert_eq!(
+        floats(&x(), |[x]| x.pad(0, 1, 0, 9)),
+        [9., 9., 9., 1., 2., 3., 4., 5., 6.]
+    );
+    assert_eq!(
+        floats(&x(), |[x]| concatenate([x, x.slice(0, ..1)], 0)).len(),
+        9
+    );
     assert_eq!(
         floats(&x(), |[x]| concatenate([x, x.slice(1, ..1)], -1)),
         [1., 2., 3., 1., 4., 5., 6., 4.]
@@ -222,21 +315,33 @@ fn shapes() {
 fn reading_by_index() {
     let x = Array::f64(&[3, 2], [1., 2., 3., 4., 5., 6.]);
     let at = |i: &[i32]| [x.clone(), Array::i32(&[i.len()], i.iter().copied())];
-    assert_eq!(floats(&at(&[2, 0]), |[x, i]| x.take(i, 0)), [5., 6., 1., 2.]);
+    assert_eq!(
+        floats(&at(&[2, 0]), |[x, i]| x.take(i, 0)),
+        [5., 6., 1., 2.]
+    );
     assert_eq!(floats(&at(&[1]), |[x, i]| x.take(i, 1)), [2., 4., 6.]);
     let outside = floats(&at(&[-1, 3, 1]), |[x, i]| x.take(i, 0));
     assert!(outside[..4].iter().all(|v| v.is_nan()), "{outside:?}");
     assert_eq!(outside[4..], [3., 4.]);
     let integers = [Array::i32(&[2], [7, 8]), Array::i32(&[2], [1, 2])];
-    assert_eq!(ints(&integers, |[x, i]| x.take(i, 0)), [8, i64::from(i32::MIN)]);
-    let bytes = [Array::f64(&[300], (0..300).map(f64::from)), Array::new(DType::U8, &[1], [255u8])];
+    assert_eq!(
+        ints(&integers, |[x, i]| x.take(i, 0)),
+        [8, i64::from(i32::MIN)]
+    );
+    let bytes = [
+        Array::f64(&[300], (0..300).map(f64::from)),
+        Array::new(DType::U8, &[1], [255u8]),
+    ];
     assert_eq!(floats(&bytes, |[x, i]| x.take(i, 0)), [255.0]);
     let along = [x.clone(), Array::i32(&[3, 1], [1, 0, 5])];
     let picked = floats(&along, |[x, i]| x.take_along(i, 1));
     assert_eq!(picked[..2], [2., 3.]);
     assert!(picked[2].is_nan());
     let hot = [Array::i32(&[3], [1, 0, 7])];
-    assert_eq!(floats(&hot, |[i]| i.one_hot(2, DType::F32)), [0., 1., 1., 0., 0., 0.]);
+    assert_eq!(
+        floats(&hot, |[i]| i.one_hot(2, DType::F32)),
+        [0., 1., 1., 0., 0., 0.]
+    );
 }
 
 #[test]
@@ -249,7 +354,10 @@ fn dynamic_windows_stay_inside() {
     let update = |[x, i]: [Tensor; 2]| x.dynamic_update(0, i, Tensor::zeros(DType::F64, [2]));
     assert_eq!(floats(&at(1), update), [1., 0., 0., 4.]);
     assert_eq!(floats(&at(9), update), [1., 2., 0., 0.]);
-    let long = [Array::f64(&[300], (0..300).map(f64::from)), Array::new(DType::U8, &[], [255u8])];
+    let long = [
+        Array::f64(&[300], (0..300).map(f64::from)),
+        Array::new(DType::U8, &[], [255u8]),
+    ];
     assert_eq!(floats(&long, |[x, i]| x.dynamic_slice(0, i, 1)), [255.0]);
 }
 
@@ -261,7 +369,10 @@ fn naive_einsum(inputs: &[&str], output: &str, sizes: &[(char, usize)], x: &[Arr
             offset * sizes[at].1 + values[at]
         })
     };
-    let count = output.chars().map(|c| sizes.iter().find(|(l, _)| *l == c).map_or(1, |s| s.1)).product();
+    let count = output
+        .chars()
+        .map(|c| sizes.iter().find(|(l, _)| *l == c).map_or(1, |s| s.1))
+        .product();
     let mut result = vec![0.0; count];
     let total: usize = sizes.iter().map(|(_, size)| size).product();
     for mut flat in 0..total {
@@ -270,8 +381,11 @@ fn naive_einsum(inputs: &[&str], output: &str, sizes: &[(char, usize)], x: &[Arr
             *value = flat % size;
             flat /= size;
         }
-        let product: f64 =
-            inputs.iter().zip(x).map(|(labels, x)| x.floats()[position(labels, &values)]).product();
+        let product: f64 = inputs
+            .iter()
+            .zip(x)
+            .map(|(labels, x)| x.floats()[position(labels, &values)])
+            .product();
         result[position(output, &values)] += product;
     }
     result
@@ -281,7 +395,10 @@ fn naive_einsum(inputs: &[&str], output: &str, sizes: &[(char, usize)], x: &[Arr
 fn einsum_is_the_sum_over_its_letters() {
     let sizes = [('a', 2), ('b', 3), ('c', 4), ('d', 2)];
     let shape = |labels: &str| -> Vec<usize> {
-        labels.chars().map(|c| sizes.iter().find(|(l, _)| *l == c).map_or(1, |s| s.1)).collect()
+        labels
+            .chars()
+            .map(|c| sizes.iter().find(|(l, _)| *l == c).map_or(1, |s| s.1))
+            .collect()
     };
     let cases = [
         ("ab,bc->ac", "ac"),
@@ -303,17 +420,29 @@ fn einsum_is_the_sum_over_its_letters() {
     ];
     for (subscripts, output) in cases {
         let compact: String = subscripts.chars().filter(|c| *c != ' ').collect();
-        let labels: Vec<&str> =
-            compact.split("->").next().unwrap_or("").split(',').collect();
-        let used: Vec<(char, usize)> =
-            sizes.iter().copied().filter(|(c, _)| compact.contains(*c)).collect();
-        let x: Vec<Array> =
-            labels.iter().enumerate().map(|(i, l)| noise(i as u64, &shape(l))).collect();
+        let labels: Vec<&str> = compact
+            .split("->")
+            .next()
+            .unwrap_or("")
+            .split(',')
+            .collect();
+        let used: Vec<(char, usize)> = sizes
+            .iter()
+            .copied()
+            .filter(|(c, _)| compact.contains(*c))
+            .collect();
+        let x: Vec<Array> = labels
+            .iter()
+            .enumerate()
+            .map(|(i, l)| noise(i as u64, &shape(l)))
+            .collect();
         let wanted = naive_einsum(&labels, output, &used, &x);
         let found = match x.as_slice() {
-            [a] => eval(&[a.clone()], |x| einsum(subscripts, x)),
+            [a] => eval(std::array::from_ref(a), |x| einsum(subscripts, x)),
             [a, b] => eval(&[a.clone(), b.clone()], |x| einsum(subscripts, x)),
-            [a, b, c] => eval(&[a.clone(), b.clone(), c.clone()], |x| einsum(subscripts, x)),
+            [a, b, c] => eval(&[a.clone(), b.clone(), c.clone()], |x| {
+                einsum(subscripts, x)
+            }),
             _ => Vec::new(),
         };
         let wanted = Array::f64(&shape(output), wanted);
@@ -326,17 +455,33 @@ fn products() {
     let a = between(0.0, 1.0, 1, &[2, 3]);
     let b = between(0.0, 1.0, 2, &[3, 4]);
     let wanted = eval(&[a.clone(), b.clone()], |x| einsum("ij,jk->ik", x));
-    assert_close("dot", &eval(&[a.clone(), b.clone()], |[a, b]| a.dot(b)), &wanted, 0.0);
+    assert_close(
+        "dot",
+        &eval(&[a.clone(), b.clone()], |[a, b]| a.dot(b)),
+        &wanted,
+        0.0,
+    );
     assert_close("matmul", &eval(&[a, b], |[a, b]| a.matmul(b)), &wanted, 0.0);
     let stack = noise(3, &[5, 1, 2, 3]);
     let matrices = noise(4, &[4, 3, 2]);
     let wanted = eval(&[stack.clone(), matrices.clone()], |[a, b]| {
         einsum("xij,yjk->xyik", [a.reshape([5, 2, 3]), b])
     });
-    assert_close("batches", &eval(&[stack, matrices], |[a, b]| a.matmul(b)), &wanted, 1e-15);
+    assert_close(
+        "batches",
+        &eval(&[stack, matrices], |[a, b]| a.matmul(b)),
+        &wanted,
+        1e-15,
+    );
     let bf16 = [Array::new(DType::BF16, &[300], [1.0; 300])];
     assert_eq!(floats(&bf16, |[x]| x.dot_as(x, DType::F32)), [300.0]);
-    let mixed = graph([TensorType::new(DType::BF16, [2]), TensorType::new(DType::I32, [2])], |[a, b]| a.dot(b));
+    let mixed = graph(
+        [
+            TensorType::new(DType::BF16, [2]),
+            TensorType::new(DType::I32, [2]),
+        ],
+        |[a, b]| a.dot(b),
+    );
     assert_eq!(mixed.ty(mixed.outputs()[0]).dtype, DType::BF16);
 }
 
@@ -354,18 +499,26 @@ fn selecting_and_adding_elements() {
     assert_eq!(ints(&x(), |[x]| x.argmin(1)), [1, 2]);
     assert_eq!(ints(&x(), |[x]| x.argmin(0)), [1, 0, 1]);
     let row = || [Array::f64(&[5], [-1000., -1., 0.5, 2., 1000.])];
-    assert_eq!(floats(&row(), |[x]| x.clamp(-1.0, 1.5)), [-1., -1., 0.5, 1.5, 1.5]);
+    assert_eq!(
+        floats(&row(), |[x]| x.clamp(-1.0, 1.5)),
+        [-1., -1., 0.5, 1.5, 1.5]
+    );
     let softplus = floats(&row(), |[x]| x.softplus());
     assert_eq!((softplus[0], softplus[4]), (0.0, 1000.0));
     assert!((softplus[2] - (1.0 + 0.5f64.exp()).ln()).abs() < 1e-15);
     assert_eq!(floats(&row(), |[x]| x.step_by(0, 2)), [-1000., 0.5, 1000.]);
-    assert_eq!(floats(&row(), |[x]| x.slice(0, 1..3).dilate(0, 2, 7)), [-1., 7., 7., 0.5]);
+    assert_eq!(
+        floats(&row(), |[x]| x.slice(0, 1..3).dilate(0, 2, 7)),
+        [-1., 7., 7., 0.5]
+    );
     // A row twice, and rows that are not there.
     let table = || Array::f64(&[3, 2], [0.; 6]);
     let added = |indices: [i32; 4]| {
         let indices = Array::i32(&[4], indices);
         let updates = Array::f64(&[4, 2], (1..=8).map(f64::from));
-        floats(&[table(), indices, updates], |[x, i, u]| x.scatter_add(i, u, 0))
+        floats(&[table(), indices, updates], |[x, i, u]| {
+            x.scatter_add(i, u, 0)
+        })
     };
     assert_eq!(added([2, 0, 2, 1]), [3., 4., 7., 8., 6., 8.]);
     assert_eq!(added([3, 0, -1, i32::MAX]), [3., 4., 0., 0., 0., 0.]);

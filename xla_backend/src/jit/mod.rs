@@ -52,8 +52,10 @@ pub struct Jit<S, F: Function<S>> {
     f: F,
     options: Options,
     /// Compiled programs, the one used last in front.
-    programs: RwLock<Vec<Arc<Specialized<F::Args, F::Output>>>>,
+    programs: RwLock<Programs<F::Args, F::Output>>,
 }
+
+type Programs<A, R> = Vec<Arc<Specialized<A, R>>>;
 
 /// What is compiled beside the function.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@ use shardax_core::DType;
 
 use super::*;
 use crate::error::{Error, ErrorCode, Result};
+use crate::plugin::{PluginFile, Progress};
 
 /// The plugin that the tests run on.
 fn test_plugin() -> Plugin {
-    let path = std::env::var_os("SHARDAX_PLUGIN").expect("SHARDAX_PLUGIN names a CPU plugin");
-    Plugin::load(path).unwrap()
+    Plugin::load(PluginFile::find_or_fetch(Progress::Stderr).unwrap().path()).unwrap()
 }
 
 fn client(devices: usize) -> Client {
