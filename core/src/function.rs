@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{catch, input, localize, program};
+use crate::trace::{argument, catch, localize, program};
 use crate::transform::close::leaves;
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
@@ -22,6 +22,8 @@ pub trait Function<Signature> {
     type Args: Tree<Tensor>;
     /// What the function returns.
     type Output: Tree<Tensor>;
+    /// The number of arguments.
+    const ARGUMENTS: usize;
     /// Calls it.
     fn apply(&self, args: Self::Args) -> Self::Output;
 }
@@ -34,6 +36,7 @@ where
 {
     type Args = A;
     type Output = R;
+    const ARGUMENTS: usize = 1;
     fn apply(&self, args: A) -> R {
         self(args)
     }
@@ -46,6 +49,7 @@ where
 {
     type Args = ();
     type Output = R;
+    const ARGUMENTS: usize = 0;
     fn apply(&self, (): ()) -> R {
         self()
     }
@@ -61,6 +65,7 @@ macro_rules! function {
         {
             type Args = ($($T,)+);
             type Output = Ret;
+            const ARGUMENTS: usize = [$($i),+].len();
             fn apply(&self, args: Self::Args) -> Ret {
                 self($(args.$i),+)
             }
@@ -136,7 +141,8 @@ pub fn trace_like<S, F: Function<S>, M: Leaf>(
     let source = Location::caller();
     let traced = catch(|| {
         program(|| {
-            let arguments = args.map_leaves(&mut Path::root(), &mut |_, leaf| input(ty(leaf)));
+            let arguments =
+                args.map_leaves(&mut Path::root(), &mut |_, leaf| argument(ty(leaf), source));
             let own = arguments.replace_leaves(&mut |_, t| *t);
             let result = f.apply(arguments);
             (

@@ -25,6 +25,10 @@ use crate::types::TensorType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrameId(u32);
 
+/// The bytes that one tensor may have. The compiler adds sizes up as signed 64-bit numbers, and does
+/// not survive an overflow.
+const MAX_BYTES: usize = 1 << 58;
+
 /// A function being traced.
 struct Frame {
     id: FrameId,
@@ -219,6 +223,23 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// A new input of the innermost frame, which is an argument of the program.
+pub(crate) fn argument(ty: TensorType, source: Source) -> Tensor {
+    if let Err((kind, help)) = check_size("argument", &ty) {
+        fail_at(kind, help, source);
+    }
+    input(ty)
+}
+
+fn check_size(op: &'static str, ty: &TensorType) -> Outcome<()> {
+    if ty.host_bytes() <= MAX_BYTES {
+        return Ok(());
+    }
+    let problem = format!("{ty} has more than {MAX_BYTES} bytes, and no machine holds that");
+    let help = "check the sizes that it is made from".to_owned();
+    Err((ErrorKind::Shape { op, problem }, Some(help)))
+}
+
 /// A new input of the innermost frame.
 pub(crate) fn input(ty: TensorType) -> Tensor {
     top(|frame| Tensor::new(frame.id, frame.graph.new_input(ty)))
@@ -324,6 +345,9 @@ impl Frame {
                 operands.iter().map(|o| self.graph.ty(*o)).collect();
             shape::infer(&op, &operand_types)?
         };
+        types
+            .iter()
+            .try_for_each(|ty| check_size(op.name(), ty))?;
         let (op, operands) = self.simplifier.composed(op, operands);
         if let Some(known) = self.simplifier.known(&self.graph, &op, &operands) {
             return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));

@@ -118,7 +118,7 @@ fn mapping_keeps_structure_and_configuration() {
 }
 
 /// The constraints of activations in a program, each with the line that it comes from.
-fn constraints(traced: &Traced<Tensor>) -> Vec<(String, u32)> {
+fn constraints<A>(traced: &Traced<A, Tensor>) -> Vec<(String, u32)> {
     let equations = traced.graph.equations().iter();
     let constraints = equations.filter_map(|equation| match &equation.op {
         Op::Shard(constraint) => {

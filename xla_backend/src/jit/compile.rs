@@ -38,7 +38,7 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     let inputs = placement.inputs(&traced, &signatures);
     let mut outputs = placement.outputs(&traced);
     let mut faults = placement.faults;
-    let donated = donated_leaves(&traced.arguments, &options.donate);
+    let donated = donated_leaves(&traced.arguments, F::ARGUMENTS, options)?;
     let aliases = match faults.is_empty() {
         true => aliases(&inputs, &mut outputs, &donated, options)?,
         // Where arrays lie is not known; what is wrong inside of the program is told all the same.
@@ -210,15 +210,34 @@ fn stated_of_output(graph: &Graph, output: ValueId) -> Option<&Constraint> {
     })
 }
 
-/// Which leaves belong to the arguments that are donated.
-fn donated_leaves<A: Tree<Tensor>>(arguments: &A, donate: &[usize]) -> Vec<bool> {
+/// Which leaves belong to the arguments that are donated, of `count` arguments.
+fn donated_leaves<A: Tree<Tensor>>(
+    arguments: &A,
+    count: usize,
+    options: &Options,
+) -> Result<Vec<bool>> {
+    let beyond = options.donate.iter().filter(|&&argument| argument >= count);
+    let faults: Vec<String> = beyond
+        .map(|argument| {
+            format!(
+                "argument {argument} is to be donated, and the function takes {count}; they are \
+                 counted from 0"
+            )
+        })
+        .collect();
+    if !faults.is_empty() {
+        return Err(Error::Call {
+            program: options.name.clone(),
+            faults,
+        });
+    }
     let mut donated = Vec::new();
     arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
         // A function of one argument has no tuple around it.
-        let argument = path.first_index().unwrap_or(0);
-        donated.push(donate.contains(&argument));
+        let argument = if count == 1 { Some(0) } else { path.first_index() };
+        donated.push(argument.is_some_and(|argument| options.donate.contains(&argument)));
     });
-    donated
+    Ok(donated)
 }
 
 /// The result that takes over each donated argument's memory: the first that is not taken, of the

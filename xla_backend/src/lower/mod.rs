@@ -63,15 +63,15 @@ impl Module {
 
     /// An `op_name` without the number of its location.
     pub fn name_of(&self, op_name: &str) -> String {
-        match names::number_in(op_name) {
-            Some(number) => op_name.replace(&format!("@{number}"), ""),
+        match names::split_number(op_name) {
+            Some((name, _)) => name,
             None => op_name.to_owned(),
         }
     }
 
     /// The user's line for the `op_name` of an optimized instruction.
     pub fn source_of(&self, op_name: &str) -> Option<Source> {
-        let number = names::number_in(op_name)?;
+        let (_, number) = names::split_number(op_name)?;
         self.sources.get(number).map(|(_, source)| *source)
     }
 }

@@ -9,6 +9,8 @@ use shardax_core::{Scope, Source};
 ///
 /// The name goes into the module's body; the line only into the table, so that moving a line does
 /// not make another program. A report finds the line again by the number.
+///
+/// The number comes after `#` and not after `@`, where XLA cuts a name off.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
     /// By the address of the source and of the scope's name, which are cheap to hash; a scope that
@@ -27,8 +29,8 @@ impl Locations {
         let number = *self.known.entry(key).or_insert(next);
         if number == next {
             let name = match scope {
-                Some(scope) => format!("{scope}/{op}@{number}"),
-                None => format!("{op}@{number}"),
+                Some(scope) => format!("{scope}/{op}#{number}"),
+                None => format!("{op}#{number}"),
             };
             self.entries.push((name, source));
         }
@@ -41,7 +43,7 @@ impl Locations {
         let key = (std::ptr::from_ref(source).addr(), label.to_owned());
         let number = *self.labelled.entry(key).or_insert(next);
         if number == next {
-            self.entries.push((format!("{label}@{number}"), source));
+            self.entries.push((format!("{label}#{number}"), source));
         }
         format!("loc(#loc{number})")
     }
@@ -64,11 +66,13 @@ impl Locations {
     }
 }
 
-/// The number in an instruction's `op_name`, which XLA may have put other names around.
-pub(super) fn number_in(op_name: &str) -> Option<usize> {
-    let (_, after) = op_name.rsplit_once('@')?;
+/// An instruction's `op_name`, which XLA may have put other names around, without the number in it,
+/// and the number.
+pub(super) fn split_number(op_name: &str) -> Option<(String, usize)> {
+    let (before, after) = op_name.rsplit_once('#')?;
     let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-    after[..digits].parse().ok()
+    let number = after[..digits].parse().ok()?;
+    Some((format!("{before}{}", &after[digits..]), number))
 }
 
 /// A name that MLIR takes as a symbol.
@@ -102,9 +106,10 @@ mod tests {
 
     #[test]
     fn a_number_is_found_in_what_xla_makes_of_a_name() {
-        assert_eq!(number_in("block/attention/dot_general@17"), Some(17));
-        assert_eq!(number_in("jit(f)/while/body/add@3/reduce"), Some(3));
-        assert_eq!(number_in("add"), None);
+        let split = |op_name: &str| split_number(op_name).unwrap_or_default();
+        assert_eq!(split("block/dot_general#17"), ("block/dot_general".to_owned(), 17));
+        assert_eq!(split("while/body/add#3/reduce"), ("while/body/add/reduce".to_owned(), 3));
+        assert_eq!(split_number("add"), None);
     }
 
     #[test]
