@@ -63,7 +63,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let line = match Bench::parse_from(arguments) {
         Bench::Trace { repeat } => trace_and_lower(repeat)?,
         Bench::Call { repeat, devices } => call(repeat, devices)?,
-        Bench::Step { repeat, size, layout } => step(repeat, size, &layout)?,
+        Bench::Step {
+            repeat,
+            size,
+            layout,
+        } => step(repeat, size, &layout)?,
         Bench::FirstLoss { layout } => first_loss(&layout)?,
     };
     println!("{line}");
@@ -105,8 +109,14 @@ impl Unrolled {
         let seq = tokens.size(1) - 1;
         let (inputs, targets) = (tokens.slice(1, ..seq), tokens.slice(1, 1..));
         let h = self.wte.take(inputs, 0) + self.wpe.slice(0, ..seq);
-        let h = self.blocks.iter().fold(h, |h, block| block.clone().forward(h));
-        let logits = self.lnf.forward(h).dot_as(self.wte.transpose([1, 0]), DType::F32);
+        let h = self
+            .blocks
+            .iter()
+            .fold(h, |h, block| block.clone().forward(h));
+        let logits = self
+            .lnf
+            .forward(h)
+            .dot_as(self.wte.transpose([1, 0]), DType::F32);
         cross_entropy(logits, targets)
     }
 }
@@ -116,10 +126,19 @@ fn trace_and_lower(repeat: usize) -> Result<Value, Box<dyn Error>> {
     let (small, batch) = Size::Small.config();
     let tokens = TensorType::new(DType::I32, [batch, small.context + 1]);
     let types = |config: Config| -> Result<_, Box<dyn Error>> {
-        let init = trace(move || recipe.init(Gpt::init(config, reference::weight)), ())?;
+        let init = trace(
+            move || recipe.init(Gpt::init(config, reference::weight)),
+            (),
+        )?;
         let mut types = init.output_types().into_iter();
-        let mut next = || types.next().unwrap_or_else(|| TensorType::scalar(DType::F32));
-        Ok(init.output.map_leaves(&mut Path::root(), &mut |_, _| next()))
+        let mut next = || {
+            types
+                .next()
+                .unwrap_or_else(|| TensorType::scalar(DType::F32))
+        };
+        Ok(init
+            .output
+            .map_leaves(&mut Path::root(), &mut |_, _| next()))
     };
     let scanned = types(small)?;
     let one = types(Config { layers: 1, ..small })?;
@@ -130,17 +149,28 @@ fn trace_and_lower(repeat: usize) -> Result<Value, Box<dyn Error>> {
         lnf: one.model.lnf.clone(),
     };
     let scanned_step = |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
-    let unrolled_step = |model: Unrolled, m: Unrolled, v: Unrolled, step: Tensor, tokens: Tensor| {
-        let (loss, gradients) = value_and_grad(|model: Unrolled| model.loss(tokens))(model.clone());
-        let (gradients, _) = shardax::train::clip_by_global_norm(gradients, 1.0);
-        let moments = shardax::train::Moments { first: m, second: v };
-        let (model, moments) = recipe.adam.update(model, gradients, moments, step);
-        (model, moments, step + 1, loss)
-    };
+    let unrolled_step =
+        |model: Unrolled, m: Unrolled, v: Unrolled, step: Tensor, tokens: Tensor| {
+            let (loss, gradients) =
+                value_and_grad(|model: Unrolled| model.loss(tokens))(model.clone());
+            let (gradients, _) = shardax::train::clip_by_global_norm(gradients, 1.0);
+            let moments = shardax::train::Moments {
+                first: m,
+                second: v,
+            };
+            let (model, moments) = recipe.adam.update(model, gradients, moments, step);
+            (model, moments, step + 1, loss)
+        };
     let fewer = repeat.div_ceil(3);
     let step_type = TensorType::scalar(DType::I32);
     let scanned_args = (scanned, tokens.clone());
-    let unrolled_args = (unrolled.clone(), unrolled.clone(), unrolled, step_type, tokens);
+    let unrolled_args = (
+        unrolled.clone(),
+        unrolled.clone(),
+        unrolled,
+        step_type,
+        tokens,
+    );
     Ok(json!({
         "bench": "trace", "framework": "shardax", "repeat": repeat,
         "small_ms": 1e3 * repeated(repeat, || timed_lowering(&scanned_step, &scanned_args)),
@@ -176,7 +206,9 @@ fn call(repeat: usize, devices: usize) -> Result<Value, Box<dyn Error>> {
     let layout = Layout::new(mesh).shard("batch", "data");
     let dims = [shardax::Dim::Logical("batch")];
     let add_one = move |xs: Vec<Tensor>| -> Vec<Tensor> {
-        xs.into_iter().map(|x| (x.shard(&dims) + 1.0).shard(&dims)).collect()
+        xs.into_iter()
+            .map(|x| (x.shard(&dims) + 1.0).shard(&dims))
+            .collect()
     };
     let add_one = jit(add_one).layout(&layout);
     let host = |i: usize| {
@@ -208,8 +240,12 @@ fn call(repeat: usize, devices: usize) -> Result<Value, Box<dyn Error>> {
         call_once()?;
         execute_once()?;
     }
-    let calls = (0..repeat).map(|_| call_once()).collect::<Result<Vec<_>, _>>()?;
-    let executes = (0..repeat).map(|_| execute_once()).collect::<Result<Vec<_>, _>>()?;
+    let calls = (0..repeat)
+        .map(|_| call_once())
+        .collect::<Result<Vec<_>, _>>()?;
+    let executes = (0..repeat)
+        .map(|_| execute_once())
+        .collect::<Result<Vec<_>, _>>()?;
     let mut pending = VecDeque::new();
     let begin = Instant::now();
     for _ in 0..repeat {
@@ -239,9 +275,13 @@ fn begin(
     let recipe = Recipe::new(1e-3, Precision::F32);
     let init = jit(move || recipe.init(Gpt::init(config, reference::weight))).layout(layout);
     let state = init.call(())?;
-    let tokens = jit(move || reference::tokens(config, batch, steps)).call(())?.to_vec::<i32>()?;
+    let tokens = jit(move || reference::tokens(config, batch, steps))
+        .call(())?
+        .to_vec::<i32>()?;
     let window = config.context + 1;
-    let batches = tokens.chunks(batch * window).map(|chunk| Array::from_slice(chunk, [batch, window]));
+    let batches = tokens
+        .chunks(batch * window)
+        .map(|chunk| Array::from_slice(chunk, [batch, window]));
     Ok((recipe, state, batches.collect::<Result<_, _>>()?))
 }
 
@@ -257,8 +297,14 @@ fn step(repeat: usize, size: Size, name: &str) -> Result<Value, Box<dyn Error>> 
     loss.item::<f32>()?;
     let first = begin.elapsed();
     // Tokens are put on the devices beforehand, as in the JAX half.
-    let input = step.compile((state.map_leaves(&mut Path::root(), &mut |_, a| a.ty().clone()), batches[0].ty().clone()))?;
-    let sharding = input.inputs().last().map(|input| input.sharding.as_ref().clone());
+    let input = step.compile((
+        state.map_leaves(&mut Path::root(), &mut |_, a| a.ty().clone()),
+        batches[0].ty().clone(),
+    ))?;
+    let sharding = input
+        .inputs()
+        .last()
+        .map(|input| input.sharding.as_ref().clone());
     let sharding = sharding.ok_or("the step has no arguments")?;
     let runtime = Runtime::shared(layout.mesh().device_count())?;
     let put = |batch: &Array| batch.put(runtime.client(), sharding.clone());

@@ -345,9 +345,7 @@ impl Frame {
                 operands.iter().map(|o| self.graph.ty(*o)).collect();
             shape::infer(&op, &operand_types)?
         };
-        types
-            .iter()
-            .try_for_each(|ty| check_size(op.name(), ty))?;
+        types.iter().try_for_each(|ty| check_size(op.name(), ty))?;
         let (op, operands) = self.simplifier.composed(op, operands);
         if let Some(known) = self.simplifier.known(&self.graph, &op, &operands) {
             return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));

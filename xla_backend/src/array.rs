@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use shardax_core::{DType, Element, Leaf, TensorType};
 use shardax_sharding::{Mesh, PartitionSpec};
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
+use crate::intern::{intern_sharding, intern_type};
 use crate::pjrt::{Buffer, Client};
 
 /// How an array lies on the devices of a mesh.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sharding {
     mesh: Mesh,
     spec: PartitionSpec,
@@ -56,12 +58,15 @@ struct Inner {
     place: Place,
 }
 
+/// One for each device; on one device without an allocation of its own.
+pub(crate) type Shards = SmallVec<[Buffer; 1]>;
+
 enum Place {
     Host(Vec<u8>),
     Devices {
         sharding: Arc<Sharding>,
         /// One for each device of the mesh, in the mesh's order.
-        shards: Box<[Buffer]>,
+        shards: Shards,
     },
 }
 
@@ -94,18 +99,14 @@ impl Array {
     fn on_host(ty: TensorType, bytes: Vec<u8>) -> Self {
         Array {
             inner: Arc::new(Inner {
-                ty: Arc::new(ty),
+                ty: intern_type(ty),
                 place: Place::Host(bytes),
             }),
         }
     }
 
     /// An array of shards, one for each device of the sharding's mesh.
-    pub(crate) fn on_devices(
-        ty: Arc<TensorType>,
-        sharding: Arc<Sharding>,
-        shards: Box<[Buffer]>,
-    ) -> Self {
+    pub(crate) fn on_devices(ty: Arc<TensorType>, sharding: Arc<Sharding>, shards: Shards) -> Self {
         Array {
             inner: Arc::new(Inner {
                 ty,
@@ -121,7 +122,7 @@ impl Array {
     ///
     /// When the spec does not fit the array or the mesh the client, or the array cannot be read.
     pub fn put(&self, client: &Client, sharding: Sharding) -> Result<Array> {
-        self.put_shared(client, &Arc::new(sharding))
+        self.put_shared(client, &intern_sharding(sharding))
     }
 
     pub(crate) fn put_shared(&self, client: &Client, sharding: &Arc<Sharding>) -> Result<Array> {
@@ -139,10 +140,12 @@ impl Array {
             }
         };
         let misfit = |faults| Error::misfit(format!("array {ty}"), faults);
-        let shard_shape =
-            sharding.spec.shard_shape(&sharding.mesh, &ty.shape).map_err(misfit)?;
+        let shard_shape = sharding
+            .spec
+            .shard_shape(&sharding.mesh, &ty.shape)
+            .map_err(misfit)?;
         let whole = shard_shape[..] == ty.shape[..];
-        let mut shards = Vec::with_capacity(devices);
+        let mut shards = Shards::with_capacity(devices);
         for position in 0..devices {
             let buffer = if whole {
                 client.buffer_from_host(bytes, ty.dtype, &shard_shape, position)?
@@ -156,7 +159,7 @@ impl Array {
             };
             shards.push(buffer);
         }
-        Ok(Self::on_devices(ty.clone(), sharding.clone(), shards.into()))
+        Ok(Self::on_devices(ty.clone(), sharding.clone(), shards))
     }
 
     /// Element type and shape.
@@ -292,12 +295,21 @@ fn rows(ty: &TensorType, bounds: &[Range<usize>]) -> (Vec<(usize, usize)>, usize
     for (bound, size) in outer.iter().zip(&ty.shape).rev() {
         offsets = bound
             .clone()
-            .flat_map(|i| offsets.iter().map(move |offset| offset + i * stride).collect::<Vec<_>>())
+            .flat_map(|i| {
+                offsets
+                    .iter()
+                    .map(move |offset| offset + i * stride)
+                    .collect::<Vec<_>>()
+            })
             .collect();
         stride *= size;
     }
     let rows = offsets.iter().enumerate();
-    (rows.map(|(row, offset)| (offset * width, row * length)).collect(), length)
+    (
+        rows.map(|(row, offset)| (offset * width, row * length))
+            .collect(),
+        length,
+    )
 }
 
 fn cut(bytes: &[u8], ty: &TensorType, bounds: &[Range<usize>]) -> Vec<u8> {
@@ -324,7 +336,12 @@ mod tests {
     fn cutting_and_pasting_are_inverse() {
         let ty = TensorType::new(DType::U8, [4, 3, 2]);
         let bytes: Vec<u8> = (0..24).collect();
-        let windows = [[0..2, 0..3, 0..1], [2..4, 0..3, 0..1], [0..2, 0..3, 1..2], [2..4, 0..3, 1..2]];
+        let windows = [
+            [0..2, 0..3, 0..1],
+            [2..4, 0..3, 0..1],
+            [0..2, 0..3, 1..2],
+            [2..4, 0..3, 1..2],
+        ];
         let mut pasted = vec![0; 24];
         for window in &windows {
             paste(&mut pasted, &ty, window, &cut(&bytes, &ty, window));
@@ -336,11 +353,19 @@ mod tests {
 
     #[test]
     fn host_arrays_check_their_count() {
-        let error = Array::from_slice(&[1f32, 2.0], [3]).map(|_| ()).unwrap_err();
-        assert_eq!(error.to_string(), "2 elements were given for f32[3], which has 3");
+        let error = Array::from_slice(&[1f32, 2.0], [3])
+            .map(|_| ())
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "2 elements were given for f32[3], which has 3"
+        );
         let array = Array::from_slice(&[1f32, 2.0], [2]).unwrap();
         let error = array.to_vec::<i32>().unwrap_err();
-        assert_eq!(error.to_string(), "f32[2] cannot be read as i32; read it as f32, or convert it in the program with `.cast(...)`");
+        assert_eq!(
+            error.to_string(),
+            "f32[2] cannot be read as i32; read it as f32, or convert it in the program with `.cast(...)`"
+        );
         assert!(array.item::<f32>().is_err());
     }
 }

@@ -5,6 +5,7 @@
 mod array;
 pub mod cache;
 mod error;
+mod intern;
 mod jit;
 pub mod lower;
 #[allow(unsafe_code)]
@@ -13,7 +14,7 @@ pub mod plugin;
 pub mod report;
 mod runtime;
 
-pub use error::{ArgumentFault, Error, ErrorCode, LayoutFault, PjrtError, Result};
 pub use array::{Array, Sharding};
+pub use error::{ArgumentFault, Error, ErrorCode, LayoutFault, PjrtError, Result};
 pub use jit::{Jit, Program, jit};
 pub use runtime::Runtime;

@@ -22,8 +22,7 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
     pub(super) fn accepts(&self, args: &On<A, Array>, leaves: &[&Array]) -> bool {
         let inputs = &self.program.inner.inputs;
         let fits = |leaf: &Array, input: &super::program::Input| {
-            let same_type =
-                Arc::ptr_eq(leaf.shared_type(), &input.ty) || *leaf.ty() == *input.ty;
+            let same_type = Arc::ptr_eq(leaf.shared_type(), &input.ty) || *leaf.ty() == *input.ty;
             same_type
                 && match leaf.shared_sharding() {
                     Some(sharding) if !input.is_annotated => {
@@ -33,7 +32,10 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
                 }
         };
         leaves.len() == inputs.len()
-            && leaves.iter().zip(inputs).all(|(leaf, input)| fits(leaf, input))
+            && leaves
+                .iter()
+                .zip(inputs)
+                .all(|(leaf, input)| fits(leaf, input))
             && args.same_structure::<Tensor>(&self.arguments)
     }
 
@@ -41,7 +43,10 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
     pub(super) fn accepts_types(&self, args: &On<A, TensorType>, types: &[&TensorType]) -> bool {
         let inputs = &self.program.inner.inputs;
         types.len() == inputs.len()
-            && types.iter().zip(inputs).all(|(ty, input)| **ty == *input.ty)
+            && types
+                .iter()
+                .zip(inputs)
+                .all(|(ty, input)| **ty == *input.ty)
             && args.same_structure::<Tensor>(&self.arguments)
     }
 }
@@ -58,7 +63,12 @@ impl Placed {
     }
 
     /// The shard of an argument on a device.
-    pub(super) fn shard<'a>(&'a self, leaves: &[&'a Array], input: usize, device: usize) -> &'a Buffer {
+    pub(super) fn shard<'a>(
+        &'a self,
+        leaves: &[&'a Array],
+        input: usize,
+        device: usize,
+    ) -> &'a Buffer {
         if self.arrays.is_empty() {
             return &leaves[input].shards()[device];
         }

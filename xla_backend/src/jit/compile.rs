@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use shardax_core::{
-    Constraint, Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId, trace_like,
+    Constraint, Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId,
+    trace_like,
 };
 use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
 
@@ -13,6 +14,7 @@ use super::program::{Inner, Input, Output, Program, Specialized, described};
 use crate::array::Sharding;
 use crate::cache::CacheKey;
 use crate::error::{Error, LayoutFault, Result};
+use crate::intern::{intern_sharding, intern_type};
 use crate::lower::{self, Argument, Module};
 use crate::pjrt::{CompileOptions, LoadedExecutable};
 use crate::runtime::Runtime;
@@ -29,18 +31,20 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     options.layout.validate()?;
     let traced = trace_like(f, args, |leaf| (*signature(leaf).ty).clone())?;
     let mut signatures = Vec::new();
-    args.visit_leaves(&mut Path::root(), &mut |_, leaf| signatures.push(signature(leaf)));
+    args.visit_leaves(&mut Path::root(), &mut |_, leaf| {
+        signatures.push(signature(leaf))
+    });
 
     let mut placement = Placement {
         layout: &options.layout,
         faults: Vec::new(),
     };
     let inputs = placement.inputs(&traced, &signatures);
-    let mut outputs = placement.outputs(&traced);
+    let outputs = placement.outputs(&traced);
     let mut faults = placement.faults;
     let donated = donated_leaves(&traced.arguments, F::ARGUMENTS, options)?;
     let aliases = match faults.is_empty() {
-        true => aliases(&inputs, &mut outputs, &donated, options)?,
+        true => aliases(&inputs, &outputs, &donated, options)?,
         // Where arrays lie is not known; what is wrong inside of the program is told all the same.
         false => vec![None; inputs.len()],
     };
@@ -54,8 +58,10 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
             aliases,
         })
         .collect();
-    let results: Vec<Option<PartitionSpec>> =
-        outputs.iter().map(|output| Some(output.sharding.spec().clone())).collect();
+    let results: Vec<Option<PartitionSpec>> = outputs
+        .iter()
+        .map(|output| Some(output.sharding.spec().clone()))
+        .collect();
     let lowered = lower::lower(&lower::Program {
         name: &options.name,
         graph: &traced.graph,
@@ -114,34 +120,42 @@ impl Placement<'_> {
     ) -> Vec<Input> {
         let mut inputs = Vec::new();
         let graph = &traced.graph;
-        traced.arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
-            let position = inputs.len();
-            let signature = &signatures[position];
-            let shape = &signature.ty.shape;
-            let stated = stated_of_input(graph, graph.inputs()[position]);
-            let is_annotated = path.dims().is_some() || stated.is_some();
-            let (spec, notes) = match (path.dims(), stated) {
-                (Some(dims), _) => {
-                    self.resolve(described("argument", &path.to_string(), &signature.ty), &dims, shape)
-                }
-                (None, Some(constraint)) => self.resolve_stated(constraint, shape),
-                (None, None) => {
-                    let own = signature.sharding.as_ref().filter(|s| s.mesh() == self.layout.mesh());
-                    let own = own.map(|sharding| sharding.spec().clone());
-                    (own.unwrap_or_else(|| PartitionSpec::replicated(shape.len())), Vec::new())
-                }
-            };
-            let sharding = Sharding::new(self.layout.mesh().clone(), spec);
-            // The arrays' own handle, where it says the same: later calls then compare pointers.
-            let shared = signature.sharding.clone().filter(|own| **own == sharding);
-            inputs.push(Input {
-                path: path.to_string(),
-                ty: signature.ty.clone(),
-                sharding: shared.unwrap_or_else(|| Arc::new(sharding)),
-                is_annotated,
-                notes,
+        traced
+            .arguments
+            .visit_leaves(&mut Path::root(), &mut |path, _| {
+                let position = inputs.len();
+                let signature = &signatures[position];
+                let shape = &signature.ty.shape;
+                let stated = stated_of_input(graph, graph.inputs()[position]);
+                let is_annotated = path.dims().is_some() || stated.is_some();
+                let (spec, notes) = match (path.dims(), stated) {
+                    (Some(dims), _) => self.resolve(
+                        described("argument", &path.to_string(), &signature.ty),
+                        &dims,
+                        shape,
+                    ),
+                    (None, Some(constraint)) => self.resolve_stated(constraint, shape),
+                    (None, None) => {
+                        let own = signature
+                            .sharding
+                            .as_ref()
+                            .filter(|s| s.mesh() == self.layout.mesh());
+                        let own = own.map(|sharding| sharding.spec().clone());
+                        (
+                            own.unwrap_or_else(|| PartitionSpec::replicated(shape.len())),
+                            Vec::new(),
+                        )
+                    }
+                };
+                let sharding = Sharding::new(self.layout.mesh().clone(), spec);
+                inputs.push(Input {
+                    path: path.to_string(),
+                    ty: signature.ty.clone(),
+                    sharding: intern_sharding(sharding),
+                    is_annotated,
+                    notes,
+                });
             });
-        });
         inputs
     }
 
@@ -150,35 +164,44 @@ impl Placement<'_> {
     fn outputs<A, R: Tree<Tensor>>(&mut self, traced: &Traced<A, R>) -> Vec<Output> {
         let mut outputs: Vec<Output> = Vec::new();
         let graph = &traced.graph;
-        traced.output.visit_leaves(&mut Path::root(), &mut |path, _| {
-            let value = graph.outputs()[outputs.len()];
-            let ty = graph.ty(value);
-            let spec = match (path.dims(), stated_of_output(graph, value)) {
-                (Some(dims), _) => {
-                    self.resolve(described("result", &path.to_string(), ty), &dims, &ty.shape).0
-                }
-                (None, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
-                (None, None) => PartitionSpec::replicated(ty.rank()),
-            };
-            outputs.push(Output {
-                path: path.to_string(),
-                ty: Arc::new(ty.clone()),
-                sharding: Arc::new(Sharding::new(self.layout.mesh().clone(), spec)),
+        traced
+            .output
+            .visit_leaves(&mut Path::root(), &mut |path, _| {
+                let value = graph.outputs()[outputs.len()];
+                let ty = graph.ty(value);
+                let spec = match (path.dims(), stated_of_output(graph, value)) {
+                    (Some(dims), _) => {
+                        self.resolve(described("result", &path.to_string(), ty), &dims, &ty.shape)
+                            .0
+                    }
+                    (None, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
+                    (None, None) => PartitionSpec::replicated(ty.rank()),
+                };
+                outputs.push(Output {
+                    path: path.to_string(),
+                    ty: intern_type(ty.clone()),
+                    sharding: intern_sharding(Sharding::new(self.layout.mesh().clone(), spec)),
+                });
             });
-        });
         outputs
     }
 
     /// Where the annotation of a leaf puts it.
-    fn resolve(&mut self, what: String, dims: &[Dim], shape: &[usize]) -> (PartitionSpec, Vec<Note>) {
+    fn resolve(
+        &mut self,
+        what: String,
+        dims: &[Dim],
+        shape: &[usize],
+    ) -> (PartitionSpec, Vec<Note>) {
         match self.layout.resolve(Role::Parameter, dims, shape) {
             Ok(resolved) => (resolved.spec, resolved.notes),
             Err(faults) => {
-                self.faults.extend(faults.into_iter().map(|fault| LayoutFault {
-                    what: what.clone(),
-                    source: None,
-                    fault,
-                }));
+                self.faults
+                    .extend(faults.into_iter().map(|fault| LayoutFault {
+                        what: what.clone(),
+                        source: None,
+                        fault,
+                    }));
                 (PartitionSpec::replicated(shape.len()), Vec::new())
             }
         }
@@ -196,18 +219,25 @@ impl Placement<'_> {
 
 /// The annotation that the program puts on an argument itself.
 fn stated_of_input(graph: &Graph, input: ValueId) -> Option<&Constraint> {
-    graph.equations().iter().find_map(|equation| match &equation.op {
-        Op::Shard(constraint) if equation.operands[0] == input => Some(constraint),
-        _ => None,
-    })
+    graph
+        .equations()
+        .iter()
+        .find_map(|equation| match &equation.op {
+            Op::Shard(constraint) if equation.operands[0] == input => Some(constraint),
+            _ => None,
+        })
 }
 
 /// The annotation on the value that a result is.
 fn stated_of_output(graph: &Graph, output: ValueId) -> Option<&Constraint> {
-    graph.equations().iter().rev().find_map(|equation| match &equation.op {
-        Op::Shard(constraint) if equation.results[0] == output => Some(constraint),
-        _ => None,
-    })
+    graph
+        .equations()
+        .iter()
+        .rev()
+        .find_map(|equation| match &equation.op {
+            Op::Shard(constraint) if equation.results[0] == output => Some(constraint),
+            _ => None,
+        })
 }
 
 /// Which leaves belong to the arguments that are donated, of `count` arguments.
@@ -234,7 +264,11 @@ fn donated_leaves<A: Tree<Tensor>>(
     let mut donated = Vec::new();
     arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
         // A function of one argument has no tuple around it.
-        let argument = if count == 1 { Some(0) } else { path.first_index() };
+        let argument = if count == 1 {
+            Some(0)
+        } else {
+            path.first_index()
+        };
         donated.push(argument.is_some_and(|argument| options.donate.contains(&argument)));
     });
     Ok(donated)
@@ -244,7 +278,7 @@ fn donated_leaves<A: Tree<Tensor>>(
 /// same type and sharding.
 fn aliases(
     inputs: &[Input],
-    outputs: &mut [Output],
+    outputs: &[Output],
     donated: &[bool],
     options: &Options,
 ) -> Result<Vec<Option<usize>>> {
@@ -253,17 +287,16 @@ fn aliases(
     let mut aliases = Vec::with_capacity(inputs.len());
     for (input, &is_donated) in inputs.iter().zip(donated) {
         let fits = |o: &usize| {
-            !taken[*o]
-                && outputs[*o].ty == input.ty
-                && outputs[*o].sharding == input.sharding
+            !taken[*o] && outputs[*o].ty == input.ty && outputs[*o].sharding == input.sharding
         };
-        let found = if is_donated { (0..outputs.len()).find(fits) } else { None };
+        let found = if is_donated {
+            (0..outputs.len()).find(fits)
+        } else {
+            None
+        };
         match found {
             Some(output) => {
                 taken[output] = true;
-                // Equal, and shared, so that the next call compares pointers.
-                outputs[output].ty = input.ty.clone();
-                outputs[output].sharding = input.sharding.clone();
             }
             None if is_donated => faults.push(format!(
                 "{} is donated, and no result of the same type and sharding is there to take its \
@@ -293,7 +326,12 @@ fn check_donation(
     let ignored = |i: &usize| donated[*i] && !executable.is_donated(*i);
     let faults: Vec<String> = (0..inputs.len())
         .filter(ignored)
-        .map(|i| format!("{} is donated, and the compiler did not take it", inputs[i].described()))
+        .map(|i| {
+            format!(
+                "{} is donated, and the compiler did not take it",
+                inputs[i].described()
+            )
+        })
         .collect();
     match faults.is_empty() {
         true => Ok(()),
@@ -311,7 +349,10 @@ fn load_or_compile(
 ) -> Result<(LoadedExecutable, bool)> {
     let devices = layout.mesh().device_count();
     let client = runtime.client();
-    let ids = client.devices()[..devices].iter().map(|device| device.id()).collect();
+    let ids = client.devices()[..devices]
+        .iter()
+        .map(|device| device.id())
+        .collect();
     let options = CompileOptions {
         use_shardy_partitioner: layout.chosen_partitioner() == Partitioner::Shardy,
         device_assignment: Some(ids),

@@ -15,6 +15,7 @@ use shardax_sharding::Layout;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::intern::intern_type;
 use crate::pjrt::ExecuteOptions;
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
@@ -34,7 +35,11 @@ use program::{Specialized, described};
 /// ```
 pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
     let name = std::any::type_name::<F>();
-    let name = name.split('<').next().unwrap_or(name).trim_end_matches("::{{closure}}");
+    let name = name
+        .split('<')
+        .next()
+        .unwrap_or(name)
+        .trim_end_matches("::{{closure}}");
     Jit {
         f,
         options: Options {
@@ -126,7 +131,7 @@ impl<S, F: Function<S>> Jit<S, F> {
             return Ok(found.program.clone());
         }
         let signature = |ty: &TensorType| Signature {
-            ty: Arc::new(ty.clone()),
+            ty: intern_type(ty.clone()),
             sharding: None,
         };
         let runtime = self.runtime_for_mesh()?;
@@ -139,7 +144,10 @@ impl<S, F: Function<S>> Jit<S, F> {
         match &self.options.runtime {
             Some(runtime) => {
                 if devices > runtime.client().device_count() {
-                    self.options.layout.mesh().check_devices(runtime.client().device_count())?;
+                    self.options
+                        .layout
+                        .mesh()
+                        .check_devices(runtime.client().device_count())?;
                 }
                 Ok(runtime.clone())
             }
@@ -162,7 +170,13 @@ impl<S, F: Function<S>> Jit<S, F> {
             ty: array.shared_type().clone(),
             sharding: array.shared_sharding().cloned(),
         };
-        Ok(self.add(compile::compile(&self.f, args, signature, &self.options, &runtime)?))
+        Ok(self.add(compile::compile(
+            &self.f,
+            args,
+            signature,
+            &self.options,
+            &runtime,
+        )?))
     }
 
     /// An array never moves to other devices by itself.
@@ -201,7 +215,10 @@ impl<S, F: Function<S>> Jit<S, F> {
         program: Specialized<F::Args, F::Output>,
     ) -> Arc<Specialized<F::Args, F::Output>> {
         let program = Arc::new(program);
-        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut programs = self
+            .programs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         programs.insert(0, program.clone());
         program
     }
@@ -220,20 +237,18 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
             .map_err(|error| self.program.name_arguments(error))?;
         let devices = executable.devices().len();
         let mut buffers = execution.outputs.into_iter();
-        let arrays: Vec<Array> = self
-            .program
-            .inner
-            .outputs
-            .iter()
-            .map(|output| {
+        // The leaves of the result are the outputs of the program, in order.
+        let mut outputs = self.program.inner.outputs.iter();
+        let mut next = || match outputs.next() {
+            Some(output) => {
                 let shards = buffers.by_ref().take(devices).collect();
                 Array::on_devices(output.ty.clone(), output.sharding.clone(), shards)
-            })
-            .collect();
-        // The leaves of the result are the outputs of the program, in order.
-        let mut next = arrays.iter();
-        let mut take = || next.next().cloned().unwrap_or_else(|| Array::scalar(0u8));
-        Ok(self.output.map_leaves(&mut Path::root(), &mut |_, _| take()))
+            }
+            None => Array::scalar(0u8),
+        };
+        Ok(self
+            .output
+            .map_leaves(&mut Path::root(), &mut |_, _| next()))
     }
 
     /// Puts arguments that are on the host where the program wants them.

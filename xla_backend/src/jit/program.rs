@@ -185,6 +185,9 @@ impl Program {
 
     fn about(&self, argument: usize, problem: &str) -> String {
         let input = self.inner.inputs.get(argument).map(Input::described);
-        format!("{} {problem}", input.unwrap_or_else(|| format!("argument {argument}")))
+        format!(
+            "{} {problem}",
+            input.unwrap_or_else(|| format!("argument {argument}"))
+        )
     }
 }

@@ -67,8 +67,11 @@ fn nested(shape: &[usize], elements: &[String]) -> String {
         return elements.concat();
     };
     let each = inner.iter().product::<usize>().max(1);
-    let rows: Vec<String> =
-        elements.chunks(each).take(size).map(|chunk| nested(inner, chunk)).collect();
+    let rows: Vec<String> = elements
+        .chunks(each)
+        .take(size)
+        .map(|chunk| nested(inner, chunk))
+        .collect();
     format!("[{}]", rows.join(", "))
 }
 

@@ -159,10 +159,14 @@ impl<'a> Block<'a> {
         let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
         let mut sums = HashMap::new();
         for equation in graph.equations() {
-            let Op::Shard(constraint) = &equation.op else { continue };
+            let Op::Shard(constraint) = &equation.op else {
+                continue;
+            };
             let operand = equation.operands[0];
             let found = resolve(constraint, graph.ty(operand)).and_then(|at_use| {
-                finder.find(constraint, operand, &at_use, |axes| annotations.devices_along(axes))
+                finder.find(constraint, operand, &at_use, |axes| {
+                    annotations.devices_along(axes)
+                })
             });
             sums.extend(found.map(|sum| (equation.results[0], sum)));
         }
@@ -201,8 +205,11 @@ impl Lowering<'_> {
             values[input.index()] = Some(ssa);
             let comma = if i == 0 { "" } else { ", " };
             let ty = tensor_type(graph.ty(input));
-            let mut attributes: Vec<String> =
-                self.annotations.attribute(argument.spec.as_ref(), graph.ty(input).rank()).into_iter().collect();
+            let mut attributes: Vec<String> = self
+                .annotations
+                .attribute(argument.spec.as_ref(), graph.ty(input).rank())
+                .into_iter()
+                .collect();
             if let Some(result) = argument.aliases {
                 attributes.push(format!("tf.aliasing_output = {result} : i32"));
             }
@@ -218,8 +225,11 @@ impl Lowering<'_> {
             let comma = if i == 0 { "" } else { ", " };
             let ty = tensor_type(graph.ty(output));
             let rank = graph.ty(output).rank();
-            let attributes: Vec<String> =
-                self.annotations.attribute(spec.as_ref(), rank).into_iter().collect();
+            let attributes: Vec<String> = self
+                .annotations
+                .attribute(spec.as_ref(), rank)
+                .into_iter()
+                .collect();
             let _ = write!(signature, "{comma}{ty}{}", braced(&attributes));
         }
         signature.push_str(") {");
@@ -252,19 +262,20 @@ impl Lowering<'_> {
     }
 
     /// `return a, b : types`
-    fn finish(
-        &mut self,
-        keyword: &str,
-        graph: &Graph,
-        values: &Values,
-        outputs: &[ValueId],
-    ) {
-        let names: Vec<String> = outputs.iter().map(|&o| read(values, o).to_string()).collect();
+    fn finish(&mut self, keyword: &str, graph: &Graph, values: &Values, outputs: &[ValueId]) {
+        let names: Vec<String> = outputs
+            .iter()
+            .map(|&o| read(values, o).to_string())
+            .collect();
         let types: Vec<String> = outputs.iter().map(|&o| tensor_type(graph.ty(o))).collect();
         if names.is_empty() {
             self.out.line(format_args!("{keyword}"));
         } else {
-            self.out.line(format_args!("{keyword} {} : {}", names.join(", "), types.join(", ")));
+            self.out.line(format_args!(
+                "{keyword} {} : {}",
+                names.join(", "),
+                types.join(", ")
+            ));
         }
     }
 

@@ -70,15 +70,19 @@ impl Locations {
 /// and the number.
 pub(super) fn split_number(op_name: &str) -> Option<(String, usize)> {
     let (before, after) = op_name.rsplit_once('#')?;
-    let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    let digits = after
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(after.len());
     let number = after[..digits].parse().ok()?;
     Some((format!("{before}{}", &after[digits..]), number))
 }
 
 /// A name that MLIR takes as a symbol.
 pub(super) fn symbol(name: &str) -> String {
-    let symbol: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let symbol: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
     match symbol.chars().next() {
         Some(first) if first.is_ascii_alphabetic() || first == '_' => symbol,
         _ => format!("_{symbol}"),
@@ -107,8 +111,14 @@ mod tests {
     #[test]
     fn a_number_is_found_in_what_xla_makes_of_a_name() {
         let split = |op_name: &str| split_number(op_name).unwrap_or_default();
-        assert_eq!(split("block/dot_general#17"), ("block/dot_general".to_owned(), 17));
-        assert_eq!(split("while/body/add#3/reduce"), ("while/body/add/reduce".to_owned(), 3));
+        assert_eq!(
+            split("block/dot_general#17"),
+            ("block/dot_general".to_owned(), 17)
+        );
+        assert_eq!(
+            split("while/body/add#3/reduce"),
+            ("while/body/add/reduce".to_owned(), 3)
+        );
         assert_eq!(split_number("add"), None);
     }
 

@@ -21,17 +21,25 @@ impl Lowering<'_> {
         values: &mut Values,
         block: &Block,
     ) {
-        let loc = self.locations.reference(equation.source, &equation.scope, equation.op.name());
+        let loc = self
+            .locations
+            .reference(equation.source, &equation.scope, equation.op.name());
         let x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
         let results: Results = match &equation.op {
             Op::Scan(scan) => self.scan((graph, equation, scan), values, block, &loc),
             Op::Remat(remat) => {
-                let operands = if remat.recomputes { self.barrier(graph, equation, &x, &loc) } else { x };
+                let operands = if remat.recomputes {
+                    self.barrier(graph, equation, &x, &loc)
+                } else {
+                    x
+                };
                 let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
                 self.region(&remat.body, &operands, splits)
             }
             Op::OptimizationBarrier => self.barrier(graph, equation, &x, &loc),
-            Op::Reduce(reducer, dims) => smallvec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)],
+            Op::Reduce(reducer, dims) => {
+                smallvec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)]
+            }
             // The value itself: a derivative is all that it stops.
             Op::StopGradient => x,
             Op::Shard(constraint) => {
@@ -54,7 +62,8 @@ impl Lowering<'_> {
             }
             op => {
                 let ssa = self.out.fresh();
-                self.out.assign(ssa, &loc, |out| simple(out, op, graph, equation, &x, block));
+                self.out
+                    .assign(ssa, &loc, |out| simple(out, op, graph, equation, &x, block));
                 smallvec![ssa]
             }
         };
@@ -83,7 +92,10 @@ impl Lowering<'_> {
         let ty = graph.ty(equation.operands[0]);
         let scalar = tensor_type(&TensorType::scalar(ty.dtype));
         let value = neutral(reducer, ty.dtype);
-        let initial = self.assign(&format!("stablehlo.constant dense<{value}> : {scalar}"), loc);
+        let initial = self.assign(
+            &format!("stablehlo.constant dense<{value}> : {scalar}"),
+            loc,
+        );
         let text = format!(
             "stablehlo.reduce({} init: {initial}) applies stablehlo.{} across dimensions = {} : \
              ({}, {scalar}) -> {}",
@@ -112,9 +124,16 @@ impl Lowering<'_> {
         }
         let ssa = self.out.fresh();
         let names: Vec<String> = x.iter().map(Ssa::to_string).collect();
-        let types: Vec<String> =
-            equation.operands.iter().map(|&o| tensor_type(graph.ty(o))).collect();
-        let count = if x.len() == 1 { String::new() } else { format!(":{}", x.len()) };
+        let types: Vec<String> = equation
+            .operands
+            .iter()
+            .map(|&o| tensor_type(graph.ty(o)))
+            .collect();
+        let count = if x.len() == 1 {
+            String::new()
+        } else {
+            format!(":{}", x.len())
+        };
         self.out.line(format_args!(
             "{ssa}{count} = stablehlo.optimization_barrier {} : {} {loc}",
             names.join(", "),
@@ -143,9 +162,14 @@ fn simple(
         Op::Unary(Unary::Erf) => write!(out, "chlo.erf {all} : {result} -> {result}"),
         Op::Unary(unary) => write!(out, "stablehlo.{} {all} : {result}", unary_name(*unary)),
         Op::Binary(binary) => {
-            write!(out, "stablehlo.{} {all} : {result}", binary_name(*binary, operand(0).dtype))
+            write!(
+                out,
+                "stablehlo.{} {all} : {result}",
+                binary_name(*binary, operand(0).dtype)
+            )
         }
-        Op::Compare(comparison) => write!(out, 
+        Op::Compare(comparison) => write!(
+            out,
             "stablehlo.compare {}, {all}, {} : {functional}",
             direction(*comparison),
             compare_type(operand(0).dtype)
@@ -157,17 +181,26 @@ fn simple(
         Op::Convert(_) => write!(out, "stablehlo.convert {all} : {functional}"),
         Op::BitcastConvert(_) => write!(out, "stablehlo.bitcast_convert {all} : {functional}"),
         Op::Broadcast { dims, .. } => {
-            write!(out, "stablehlo.broadcast_in_dim {all}, dims = {} : {functional}", List(dims))
+            write!(
+                out,
+                "stablehlo.broadcast_in_dim {all}, dims = {} : {functional}",
+                List(dims)
+            )
         }
         Op::Reshape(_) => write!(out, "stablehlo.reshape {all} : {functional}"),
         Op::Transpose(permutation) => {
-            write!(out, "stablehlo.transpose {all}, dims = {} : {functional}", List(permutation))
+            write!(
+                out,
+                "stablehlo.transpose {all}, dims = {} : {functional}",
+                List(permutation)
+            )
         }
         Op::Slice {
             starts,
             limits,
             strides,
-        } => write!(out, 
+        } => write!(
+            out,
             "\"stablehlo.slice\"({all}) <{{start_indices = {}, limit_indices = {}, strides = {}}}> : {functional}",
             Array(starts),
             Array(limits),
@@ -177,24 +210,43 @@ fn simple(
             low,
             high,
             interior,
-        } => write!(out, 
+        } => write!(
+            out,
             "\"stablehlo.pad\"({all}) <{{edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}}}> : {functional}",
             Array(low),
             Array(high),
             Array(interior)
         ),
         Op::Concatenate(dimension) => {
-            write!(out, "stablehlo.concatenate {all}, dim = {dimension} : {functional}")
+            write!(
+                out,
+                "stablehlo.concatenate {all}, dim = {dimension} : {functional}"
+            )
         }
-        Op::Reverse(dims) => write!(out, "stablehlo.reverse {all}, dims = {} : {result}", List(dims)),
-        Op::DotGeneral(dims) => write!(out, "stablehlo.dot_general {all}, {} : {functional}", dot(dims)),
+        Op::Reverse(dims) => write!(
+            out,
+            "stablehlo.reverse {all}, dims = {} : {result}",
+            List(dims)
+        ),
+        Op::DotGeneral(dims) => write!(
+            out,
+            "stablehlo.dot_general {all}, {} : {functional}",
+            dot(dims)
+        ),
         Op::DynamicSlice(sizes) => {
-            write!(out, "stablehlo.dynamic_slice {all}, sizes = {} : {functional}", List(sizes))
+            write!(
+                out,
+                "stablehlo.dynamic_slice {all}, sizes = {} : {functional}",
+                List(sizes)
+            )
         }
-        Op::DynamicUpdateSlice => write!(out, "stablehlo.dynamic_update_slice {all} : {functional}"),
+        Op::DynamicUpdateSlice => {
+            write!(out, "stablehlo.dynamic_update_slice {all} : {functional}")
+        }
         Op::Take { axis } => {
             let sizes: Vec<usize> = one_along(&operand(0).shape, *axis);
-            write!(out, 
+            write!(
+                out,
                 "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<offset_dims = {}, \
                  collapsed_slice_dims = [{axis}], start_index_map = [{axis}], index_vector_dim = {}>, \
                  slice_sizes = {}, indices_are_sorted = false}}> : {functional}",
@@ -217,7 +269,8 @@ fn simple(
         ),
         Op::TakeAlong { axis } => {
             let batch = others(operand(0).rank(), *axis);
-            write!(out, 
+            write!(
+                out,
                 "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<\
                  collapsed_slice_dims = [{axis}], operand_batching_dims = {batch}, \
                  start_indices_batching_dims = {batch}, start_index_map = [{axis}], \
@@ -229,7 +282,10 @@ fn simple(
         }
         Op::ScatterAddAlong { axis } => {
             let batch = others(operand(0).rank(), *axis);
-            scatter(out, &format!("inserted_window_dims = [{axis}], input_batching_dims = {batch}, \
+            scatter(
+                out,
+                &format!(
+                    "inserted_window_dims = [{axis}], input_batching_dims = {batch}, \
                      scatter_indices_batching_dims = {batch}, scatter_dims_to_operand_dims = [{axis}], \
                      index_vector_dim = {}",
                     operand(1).rank(),
@@ -320,7 +376,11 @@ fn dot(dims: &DotDims) -> String {
     if dims.lhs_batch.is_empty() {
         return contracting;
     }
-    format!("batching_dims = {} x {}, {contracting}", List(&dims.lhs_batch), List(&dims.rhs_batch))
+    format!(
+        "batching_dims = {} x {}, {contracting}",
+        List(&dims.lhs_batch),
+        List(&dims.rhs_batch)
+    )
 }
 
 /// The value that changes nothing.
@@ -330,12 +390,21 @@ fn neutral(reducer: Reducer, dtype: DType) -> String {
         DType::F16 => if lowest { "0xFC00" } else { "0x7C00" }.to_owned(),
         DType::BF16 => if lowest { "0xFF80" } else { "0x7F80" }.to_owned(),
         DType::F32 => if lowest { "0xFF800000" } else { "0x7F800000" }.to_owned(),
-        DType::F64 => if lowest { "0xFFF0000000000000" } else { "0x7FF0000000000000" }.to_owned(),
+        DType::F64 => if lowest {
+            "0xFFF0000000000000"
+        } else {
+            "0x7FF0000000000000"
+        }
+        .to_owned(),
         DType::F8E5M2 => if lowest { "0xFC" } else { "0x7C" }.to_owned(),
         // No infinities: the largest finite numbers.
         DType::F8E4M3FN => if lowest { "0xFE" } else { "0x7E" }.to_owned(),
         dtype if dtype.is_unsigned_integer() => {
-            if lowest { "0".to_owned() } else { (u64::MAX >> (64 - bits(dtype))).to_string() }
+            if lowest {
+                "0".to_owned()
+            } else {
+                (u64::MAX >> (64 - bits(dtype))).to_string()
+            }
         }
         dtype => {
             let lowest_value = i64::MIN >> (64 - bits(dtype));
@@ -424,11 +493,17 @@ impl fmt::Display for Functional<'_> {
 
 /// Result dimensions of a `take` that come from the operand.
 fn window_dims(rank: usize, index_rank: usize, axis: usize) -> Vec<usize> {
-    (0..axis).chain(axis + index_rank..rank - 1 + index_rank).collect()
+    (0..axis)
+        .chain(axis + index_rank..rank - 1 + index_rank)
+        .collect()
 }
 
 fn one_along(shape: &[usize], axis: usize) -> Vec<usize> {
-    shape.iter().enumerate().map(|(d, &size)| if d == axis { 1 } else { size }).collect()
+    shape
+        .iter()
+        .enumerate()
+        .map(|(d, &size)| if d == axis { 1 } else { size })
+        .collect()
 }
 
 fn others(rank: usize, axis: usize) -> Vec<usize> {

@@ -146,13 +146,15 @@ impl<'a> Finder<'a> {
                 let rows = &self.splits[operands[2].index()][*axis];
                 // Where the table itself is split along its rows, the partitioner scatters a mask.
                 let whole = at_use.entries()[*axis].is_empty();
-                (self.is_zero(operands[0]) && whole && axes == rows && !axes.is_empty()).then(|| {
-                    found.push(axes.clone());
-                    Term::Scatter {
-                        operands: [operands[0], operands[1], operands[2]],
-                        axis: *axis,
-                    }
-                })
+                (self.is_zero(operands[0]) && whole && axes == rows && !axes.is_empty()).then(
+                    || {
+                        found.push(axes.clone());
+                        Term::Scatter {
+                            operands: [operands[0], operands[1], operands[2]],
+                            axis: *axis,
+                        }
+                    },
+                )
             }
             _ => None,
         }
@@ -223,8 +225,9 @@ impl Lowering<'_> {
             }
             Term::Transpose(inner, permutation) => {
                 let (inner, from) = self.term(graph, sum, inner, values, loc);
-                let permutation: Vec<usize> =
-                    std::iter::once(0).chain(permutation.iter().map(|p| p + 1)).collect();
+                let permutation: Vec<usize> = std::iter::once(0)
+                    .chain(permutation.iter().map(|p| p + 1))
+                    .collect();
                 let shape: Vec<usize> = permutation.iter().map(|&p| from.shape[p]).collect();
                 let ty = TensorType::new(from.dtype, &shape);
                 let text = format!(
@@ -244,11 +247,20 @@ impl Lowering<'_> {
                 let (left, left_ty) = self.apart(graph, sum, *lhs, l, values, loc);
                 let (right, right_ty) = self.apart(graph, sum, *rhs, r, values, loc);
                 let after = |dims: &Dims, at: usize| -> Vec<usize> {
-                    dims.iter().map(|&d| if d >= at { d + 1 } else { d }).collect()
+                    dims.iter()
+                        .map(|&d| if d >= at { d + 1 } else { d })
+                        .collect()
                 };
                 let (lhs_ty, rhs_ty) = (graph.ty(*lhs), graph.ty(*rhs));
-                let free = dims.lhs_free(lhs_ty.rank()).into_iter().map(|d| lhs_ty.shape[d]);
-                let free = free.chain(dims.rhs_free(rhs_ty.rank()).into_iter().map(|d| rhs_ty.shape[d]));
+                let free = dims
+                    .lhs_free(lhs_ty.rank())
+                    .into_iter()
+                    .map(|d| lhs_ty.shape[d]);
+                let free = free.chain(
+                    dims.rhs_free(rhs_ty.rank())
+                        .into_iter()
+                        .map(|d| rhs_ty.shape[d]),
+                );
                 let shape: Vec<usize> = std::iter::once(sum.devices).chain(free).collect();
                 let ty = TensorType::new(dims.result, &shape);
                 let text = format!(
@@ -270,12 +282,14 @@ impl Lowering<'_> {
                 let (rows, rows_ty) = self.apart(graph, sum, *updates, *axis, values, loc);
                 let (index, index_ty) = self.apart(graph, sum, *indices, 0, values, loc);
                 let table = graph.ty(*table);
-                let shape: Vec<usize> =
-                    std::iter::once(sum.devices).chain(table.shape.iter().copied()).collect();
+                let shape: Vec<usize> = std::iter::once(sum.devices)
+                    .chain(table.shape.iter().copied())
+                    .collect();
                 let ty = TensorType::new(table.dtype, &shape);
                 let zeros = self.zeros(&ty);
-                let windows: Vec<usize> =
-                    (0..*axis).chain(axis + index_ty.rank()..rows_ty.rank()).collect();
+                let windows: Vec<usize> = (0..*axis)
+                    .chain(axis + index_ty.rank()..rows_ty.rank())
+                    .collect();
                 let mut text = String::new();
                 // Writing to a string does not fail.
                 let _ = super::op::scatter(
@@ -330,9 +344,13 @@ impl Lowering<'_> {
 
     /// States that the leading dimension lies across the devices.
     fn spread(&mut self, sum: &PartialSum, value: Ssa, ty: &TensorType, loc: &str) -> Ssa {
-        let entries: Vec<Axes> =
-            std::iter::once(&sum.axes).chain(sum.at_use.entries()).cloned().collect();
-        let text = self.annotations.statement(&PartitionSpec::new(entries), value, ty);
+        let entries: Vec<Axes> = std::iter::once(&sum.axes)
+            .chain(sum.at_use.entries())
+            .cloned()
+            .collect();
+        let text = self
+            .annotations
+            .statement(&PartitionSpec::new(entries), value, ty);
         self.assign(&text, loc)
     }
 }

@@ -32,8 +32,11 @@ impl Lowering<'_> {
         let result = self.out.fresh();
         let state: Vec<Ssa> = types.iter().map(|_| self.out.fresh()).collect();
         let spelled: Vec<String> = types.iter().map(tensor_type).collect();
-        let bindings: Vec<String> =
-            state.iter().zip(&initial).map(|(s, i)| format!("{s} = {i}")).collect();
+        let bindings: Vec<String> = state
+            .iter()
+            .zip(&initial)
+            .map(|(s, i)| format!("{s} = {i}"))
+            .collect();
         self.out.line(format_args!(
             "{result}:{} = stablehlo.while({}) : {}",
             types.len(),
@@ -47,7 +50,8 @@ impl Lowering<'_> {
             "{more} = stablehlo.compare LT, {}, {length}, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>",
             state[0]
         ));
-        self.out.line(format_args!("stablehlo.return {more} : tensor<i1>"));
+        self.out
+            .line(format_args!("stablehlo.return {more} : tensor<i1>"));
         self.out.line(format_args!("}} do {{"));
 
         let index = if scan.reverse {
@@ -65,7 +69,9 @@ impl Lowering<'_> {
             let array_type = graph.ty(equation.operands[scan.carries + i]);
             let input = inputs[scan.carries + i];
             // An element of a stacked parameter is called after it.
-            let name = array.argument_position().map(|i| self.arguments[i].name.as_str());
+            let name = array
+                .argument_position()
+                .map(|i| self.arguments[i].name.as_str());
             let label = match name {
                 Some(name) if !name.is_empty() => self.locations.labelled(equation.source, name),
                 _ => loc.to_owned(),
@@ -79,7 +85,11 @@ impl Lowering<'_> {
         let splits = equation.operands.iter().enumerate().map(|(i, &operand)| {
             let scanned = (scan.carries..scan.carries + scan.xs).contains(&i);
             // An element of a scanned array has lost the leading dimension.
-            block.split(operand).into_iter().skip(usize::from(scanned)).collect()
+            block
+                .split(operand)
+                .into_iter()
+                .skip(usize::from(scanned))
+                .collect()
         });
         self.equations(body, &mut inner, splits.collect());
 
@@ -100,19 +110,25 @@ impl Lowering<'_> {
             spelled.join(", ")
         ));
         self.out.line(format_args!("}} {loc}"));
-        Writer::results(result, types.len()).into_iter().skip(1).collect()
+        Writer::results(result, types.len())
+            .into_iter()
+            .skip(1)
+            .collect()
     }
 
     fn integer(&mut self, value: usize) -> Ssa {
         let ssa = self.out.fresh();
-        self.out.line(format_args!("{ssa} = stablehlo.constant dense<{value}> : tensor<i32>"));
+        self.out.line(format_args!(
+            "{ssa} = stablehlo.constant dense<{value}> : tensor<i32>"
+        ));
         ssa
     }
 
     fn arithmetic(&mut self, op: &str, lhs: Ssa, rhs: Ssa, ty: &TensorType) -> Ssa {
         let ssa = self.out.fresh();
         let ty = tensor_type(ty);
-        self.out.line(format_args!("{ssa} = stablehlo.{op} {lhs}, {rhs} : {ty}"));
+        self.out
+            .line(format_args!("{ssa} = stablehlo.{op} {lhs}, {rhs} : {ty}"));
         ssa
     }
 
@@ -125,7 +141,9 @@ impl Lowering<'_> {
             _ => "0",
         };
         let element = tensor_type(&TensorType::scalar(ty.dtype));
-        self.out.line(format_args!("{scalar} = stablehlo.constant dense<{zero}> : {element}"));
+        self.out.line(format_args!(
+            "{scalar} = stablehlo.constant dense<{zero}> : {element}"
+        ));
         let ssa = self.out.fresh();
         let ty = tensor_type(ty);
         self.out.line(format_args!(
@@ -143,7 +161,11 @@ impl Lowering<'_> {
         to: &TensorType,
         loc: &str,
     ) -> Ssa {
-        let zero = if to.rank() > 0 { Some(self.integer(0)) } else { None };
+        let zero = if to.rank() > 0 {
+            Some(self.integer(0))
+        } else {
+            None
+        };
         let mut sizes = vec![1];
         sizes.extend(&to.shape);
         let window = TensorType::new(from.dtype, &sizes);
@@ -158,21 +180,20 @@ impl Lowering<'_> {
         ));
         let ssa = self.out.fresh();
         let to = tensor_type(to);
-        self.out.line(format_args!("{ssa} = stablehlo.reshape {sliced} : ({window}) -> {to} {loc}"));
+        self.out.line(format_args!(
+            "{ssa} = stablehlo.reshape {sliced} : ({window}) -> {to} {loc}"
+        ));
         ssa
     }
 
     /// `array` with `array[index] = value`
-    fn store(
-        &mut self,
-        array: Ssa,
-        into: &TensorType,
-        index: Ssa,
-        value: Ssa,
-        loc: &str,
-    ) -> Ssa {
+    fn store(&mut self, array: Ssa, into: &TensorType, index: Ssa, value: Ssa, loc: &str) -> Ssa {
         let ty = TensorType::new(into.dtype, &into.shape[1..]);
-        let zero = if ty.rank() > 0 { Some(self.integer(0)) } else { None };
+        let zero = if ty.rank() > 0 {
+            Some(self.integer(0))
+        } else {
+            None
+        };
         let mut sizes = vec![1];
         sizes.extend(&ty.shape);
         let window = tensor_type(&TensorType::new(ty.dtype, &sizes));

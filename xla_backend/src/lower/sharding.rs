@@ -75,13 +75,18 @@ impl<'a> Annotations<'a> {
         constraint: &Constraint,
         ty: &TensorType,
     ) -> Result<PartitionSpec, Vec<SpecFault>> {
-        let resolved = self.layout.resolve(constraint.role, &constraint.dims, &ty.shape)?;
+        let resolved = self
+            .layout
+            .resolve(constraint.role, &constraint.dims, &ty.shape)?;
         Ok(resolved.spec)
     }
 
     /// The number of devices along axes of the mesh.
     pub(super) fn devices_along(&self, axes: &Axes) -> usize {
-        let sizes = axes.names().iter().filter_map(|name| self.layout.mesh().axis_size(name));
+        let sizes = axes
+            .names()
+            .iter()
+            .filter_map(|name| self.layout.mesh().axis_size(name));
         sizes.product()
     }
 
@@ -90,7 +95,10 @@ impl<'a> Annotations<'a> {
         let text = tensor_type(ty);
         match self.layout.chosen_partitioner() {
             Partitioner::Shardy => {
-                format!("sdy.sharding_constraint {operand} <{}> : {text}", shardy(spec))
+                format!(
+                    "sdy.sharding_constraint {operand} <{}> : {text}",
+                    shardy(spec)
+                )
             }
             Partitioner::Gspmd => format!(
                 "stablehlo.custom_call @Sharding({operand}) {{mhlo.sharding = \"{}\"}} : ({text}) -> {text}",
@@ -106,7 +114,11 @@ fn shardy(spec: &PartitionSpec) -> String {
         .entries()
         .iter()
         .map(|axes| {
-            let axes: Vec<String> = axes.names().iter().map(|axis| format!("{axis:?}")).collect();
+            let axes: Vec<String> = axes
+                .names()
+                .iter()
+                .map(|axis| format!("{axis:?}"))
+                .collect();
             format!("{{{}}}", axes.join(", "))
         })
         .collect();
@@ -121,16 +133,32 @@ fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
     }
     let axes = mesh.axes();
     let position = |name: &String| axes.iter().position(|axis| axis.name() == name);
-    let mut order: Vec<usize> =
-        spec.entries().iter().flat_map(|entry| entry.names().iter().filter_map(position)).collect();
+    let mut order: Vec<usize> = spec
+        .entries()
+        .iter()
+        .flat_map(|entry| entry.names().iter().filter_map(position))
+        .collect();
     let used = order.len();
-    order.extend((0..axes.len()).filter(|axis| !order[..used].contains(axis)).collect::<Vec<_>>());
+    order.extend(
+        (0..axes.len())
+            .filter(|axis| !order[..used].contains(axis))
+            .collect::<Vec<_>>(),
+    );
     let mut tiles: Vec<usize> = spec
         .entries()
         .iter()
-        .map(|entry| entry.names().iter().filter_map(|name| mesh.axis_size(name)).product())
+        .map(|entry| {
+            entry
+                .names()
+                .iter()
+                .filter_map(|name| mesh.axis_size(name))
+                .product()
+        })
         .collect();
-    let copies: usize = order[used..].iter().map(|&axis| axes[axis].size()).product();
+    let copies: usize = order[used..]
+        .iter()
+        .map(|&axis| axes[axis].size())
+        .product();
     if copies > 1 {
         tiles.push(copies);
     }
@@ -171,8 +199,14 @@ mod tests {
             text(PartitionSpec::new(("model", ()))),
             "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
         );
-        assert_eq!(text(PartitionSpec::new(("data", "model"))), "{devices=[2,4]<=[8]}");
-        assert_eq!(text(PartitionSpec::new(("model", "data"))), "{devices=[4,2]<=[2,4]T(1,0)}");
+        assert_eq!(
+            text(PartitionSpec::new(("data", "model"))),
+            "{devices=[2,4]<=[8]}"
+        );
+        assert_eq!(
+            text(PartitionSpec::new(("model", "data"))),
+            "{devices=[4,2]<=[2,4]T(1,0)}"
+        );
         Ok(())
     }
 }

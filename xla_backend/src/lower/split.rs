@@ -75,9 +75,7 @@ fn results(
             .map(|d| of(0)[d].clone())
             .collect(),
         Op::DotGeneral(dims) => dot(dims, (ty(0), of(0)), (ty(1), of(1))),
-        Op::Take { axis } => {
-            [&of(0)[..*axis], &of(1)[..], &of(0)[axis + 1..]].concat()
-        }
+        Op::Take { axis } => [&of(0)[..*axis], &of(1)[..], &of(0)[axis + 1..]].concat(),
         Op::TakeAlong { .. } => of(1).clone(),
         Op::Scan(scan) => {
             let carries = equation.operands[..scan.carries].iter();
@@ -89,10 +87,19 @@ fn results(
         Op::Remat(remat) => {
             let inputs = equation.operands.iter().map(|o| known[o.index()].clone());
             let body = splits(&remat.body, inputs.collect(), resolve);
-            return remat.body.outputs().iter().map(|o| body[o.index()].clone()).collect();
+            return remat
+                .body
+                .outputs()
+                .iter()
+                .map(|o| body[o.index()].clone())
+                .collect();
         }
         Op::OptimizationBarrier => {
-            return equation.operands.iter().map(|o| known[o.index()].clone()).collect();
+            return equation
+                .operands
+                .iter()
+                .map(|o| known[o.index()].clone())
+                .collect();
         }
         Op::Constant(_)
         | Op::Iota { .. }
@@ -125,12 +132,22 @@ fn reshaped(from: &TensorType, split: &[Axes], to: &TensorType) -> Vec<Axes> {
             from.shape[o] == to.shape[d] && before(from, o) == before(to, d) && to.shape[d] > 1
         })
     };
-    (0..to.rank()).map(|d| same(d).map(|o| split[o].clone()).unwrap_or_default()).collect()
+    (0..to.rank())
+        .map(|d| same(d).map(|o| split[o].clone()).unwrap_or_default())
+        .collect()
 }
 
 fn whole_dimensions(from: &TensorType, split: &[Axes], to: &TensorType) -> Vec<Axes> {
     let kept = |d: usize| from.shape[d] == to.shape[d];
-    (0..to.rank()).map(|d| if kept(d) { split[d].clone() } else { Axes::default() }).collect()
+    (0..to.rank())
+        .map(|d| {
+            if kept(d) {
+                split[d].clone()
+            } else {
+                Axes::default()
+            }
+        })
+        .collect()
 }
 
 fn dot(
@@ -139,7 +156,13 @@ fn dot(
     (rhs, rhs_split): (&TensorType, &[Axes]),
 ) -> Vec<Axes> {
     let batch = dims.lhs_batch.iter().map(|&d| lhs_split[d].clone());
-    let left = dims.lhs_free(lhs.rank()).into_iter().map(|d| lhs_split[d].clone());
-    let right = dims.rhs_free(rhs.rank()).into_iter().map(|d| rhs_split[d].clone());
+    let left = dims
+        .lhs_free(lhs.rank())
+        .into_iter()
+        .map(|d| lhs_split[d].clone());
+    let right = dims
+        .rhs_free(rhs.rank())
+        .into_iter()
+        .map(|d| rhs_split[d].clone());
     batch.chain(left).chain(right).collect()
 }

@@ -97,7 +97,12 @@ impl Writer {
     pub(super) fn results(of: Ssa, count: usize) -> Results {
         match count {
             1 => smallvec![of],
-            _ => (0..count as u32).map(|i| Ssa { index: Some(i), ..of }).collect(),
+            _ => (0..count as u32)
+                .map(|i| Ssa {
+                    index: Some(i),
+                    ..of
+                })
+                .collect(),
         }
     }
 
