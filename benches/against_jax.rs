@@ -265,12 +265,11 @@ fn call(repeat: usize, devices: usize) -> Result<Value, Box<dyn Error>> {
     }))
 }
 
-/// The state, and the batches of the first steps.
-fn begin(
-    size: Size,
-    layout: &Layout,
-    steps: usize,
-) -> Result<(Recipe, TrainState<Array>, Vec<Array>), Box<dyn Error>> {
+/// A run that is about to begin: its recipe, its state, and the batches of the first steps.
+type Begun = (Recipe, TrainState<Array>, Vec<Array>);
+
+/// Makes the state on the devices, and the batches on the host.
+fn begin(size: Size, layout: &Layout, steps: usize) -> Result<Begun, Box<dyn Error>> {
     let (config, batch) = size.config();
     let recipe = Recipe::new(1e-3, Precision::F32);
     let init = jit(move || recipe.init(Gpt::init(config, reference::weight))).layout(layout);

@@ -69,7 +69,7 @@ pub enum Op {
         low: Dims,
         /// Elements after each dimension.
         high: Dims,
-        /// Elements between neighbours.
+        /// Elements between neighbors.
         interior: Dims,
     },
     /// Joins operands along a dimension.

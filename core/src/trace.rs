@@ -49,6 +49,7 @@ thread_local! {
     static METHOD: Cell<Option<&'static str>> = const { Cell::new(None) };
     static SCOPE: RefCell<Scope> = const { RefCell::new(None) };
     static QUIET: Cell<u32> = const { Cell::new(0) };
+    static IS_BACKWARD: Cell<bool> = const { Cell::new(false) };
 }
 
 static NEXT_FRAME: AtomicU32 = AtomicU32::new(0);
@@ -62,6 +63,9 @@ pub(crate) struct Region<R> {
     /// Tensors of the surrounding frames, in the order of the last inputs.
     pub captures: Vec<Tensor>,
 }
+
+/// The outermost scope of equations that a backward pass consists of.
+pub const BACKWARD: &str = "backward";
 
 /// Removes the frame when the closure unwinds.
 struct OpenFrame(FrameId);
@@ -157,6 +161,29 @@ fn origin(source: Source) -> (Source, Scope) {
     ORIGIN
         .with_borrow(Clone::clone)
         .unwrap_or_else(|| (source, SCOPE.with_borrow(Clone::clone)))
+}
+
+/// Runs `f` with all its equations marked as those of a backward pass: their scopes begin with
+/// [`BACKWARD`].
+pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_BACKWARD.set(self.0);
+        }
+    }
+    let _restore = Restore(IS_BACKWARD.replace(true));
+    f()
+}
+
+/// A scope as an equation carries it.
+fn marked(scope: Scope) -> Scope {
+    match scope {
+        scope if !IS_BACKWARD.get() => scope,
+        None => Some(BACKWARD.into()),
+        Some(scope) if scope.starts_with(BACKWARD) => Some(scope),
+        Some(scope) => Some(format!("{BACKWARD}/{scope}").into()),
+    }
 }
 
 /// Runs `f` with all its equations attributed to the line and scope of `equation`.
@@ -365,6 +392,7 @@ impl Frame {
             .collect();
         self.simplifier.remember(&op, &operands, &results);
         let (source, scope) = origin(source);
+        let scope = marked(scope);
         let tensors = results.iter().map(|&r| Tensor::new(self.id, r)).collect();
         self.graph.equations.push(Equation {
             op,

@@ -65,7 +65,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
     };
 
-    // 3. Initialisation is a program like any other: each device computes its own shards.
+    // 3. Initialization is a program like any other: each device computes its own shards.
     let init = jit(move || {
         let random = |name: &str, shape: &[usize]| {
             let key = name

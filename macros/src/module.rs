@@ -448,6 +448,13 @@ mod tests {
                             |__path| root::Tree::<L>::visit_leaves(&self.r#type, __path, __f)
                         );
                     }
+
+                    fn same_structure<__M: root::Leaf>(&self, __other: &Self::With<__M>) -> bool {
+                        true
+                            && root::Tree::<L>::same_structure(&self.up, &__other.up)
+                            && root::Tree::<L>::same_structure(&self.r#type, &__other.r#type)
+                            && ::core::cmp::PartialEq::eq(&self.eps, &__other.eps)
+                    }
                 }
             },
         );

@@ -57,7 +57,7 @@ fn layer_norm_is_its_formula() {
 
 #[test]
 fn layer_norm_of_bf16_has_statistics_in_f32() {
-    // In bf16 neighbours of 256 are 2 apart: a mean taken there would be far off.
+    // In bf16 neighbors of 256 are 2 apart: a mean taken there would be far off.
     let x: Vec<f32> = (0..16).map(|i| 256.0 + 2.0 * i as f32).collect();
     let normalize = |x: Tensor| LayerNorm::init(&[16]).forward(x);
     let wide = jit(normalize).call(array(&x, &[1, 16])).unwrap();

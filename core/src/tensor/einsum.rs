@@ -149,13 +149,13 @@ pub fn einsum(subscripts: &str, operands: impl AsRef<[Tensor]>) -> Tensor {
 
 fn multiply(subscripts: &str, operands: &[Tensor], source: Source) -> Tensor {
     let plan = Plan::parse(subscripts, operands, source);
-    let mut labelled = plan.inputs.iter().zip(operands);
-    let first = labelled.next().map(|(labels, &x)| Labelled::new(labels, x));
+    let mut labeled = plan.inputs.iter().zip(operands);
+    let first = labeled.next().map(|(labels, &x)| Labeled::new(labels, x));
     let Some(mut left) = first else {
         plan.fail("there are no operands".into(), source)
     };
-    let mut rest: Vec<Labelled> = labelled
-        .map(|(labels, &x)| Labelled::new(labels, x))
+    let mut rest: Vec<Labeled> = labeled
+        .map(|(labels, &x)| Labeled::new(labels, x))
         .collect();
     while !rest.is_empty() {
         let right = rest.remove(0);
@@ -270,15 +270,15 @@ fn once(inputs: &[Vec<char>]) -> Vec<char> {
 }
 
 /// A tensor whose dimensions have letters, each once.
-struct Labelled {
+struct Labeled {
     labels: Vec<char>,
     tensor: Tensor,
 }
 
-impl Labelled {
+impl Labeled {
     /// A letter that stands twice in one operand takes the diagonal.
     fn new(labels: &[char], tensor: Tensor) -> Self {
-        let mut this = Labelled {
+        let mut this = Labeled {
             labels: labels.to_vec(),
             tensor,
         };
@@ -332,11 +332,11 @@ fn repeated(labels: &[char]) -> Option<(usize, usize)> {
 }
 
 fn contract(
-    left: Labelled,
-    right: Labelled,
+    left: Labeled,
+    right: Labeled,
     wanted: impl Fn(char) -> bool,
     source: Source,
-) -> Labelled {
+) -> Labeled {
     let left_labels = left.labels.clone();
     let left = left.summed(|c| wanted(c) || right.labels.contains(&c));
     let right = right.summed(|c| wanted(c) || left_labels.contains(&c));
@@ -355,12 +355,12 @@ fn contract(
         rhs_contract: right.dims(&contracted),
         result: common("einsum", &left.tensor.ty(), &right.tensor.ty(), source),
     };
-    let free = |x: &Labelled| -> Vec<char> {
+    let free = |x: &Labeled| -> Vec<char> {
         let taken = |c: &char| batch.contains(c) || contracted.contains(c);
         x.labels.iter().copied().filter(|c| !taken(c)).collect()
     };
     let labels = [batch.clone(), free(&left), free(&right)].concat();
-    Labelled {
+    Labeled {
         tensor: product("einsum", left.tensor, right.tensor, dims, source),
         labels,
     }

@@ -115,7 +115,7 @@ impl Tensor {
         })
     }
 
-    /// Puts `gap` elements of value `value` between neighbours along one dimension.
+    /// Puts `gap` elements of value `value` between neighbors along one dimension.
     #[track_caller]
     pub fn dilate(self, axis: isize, gap: usize, value: impl Into<Number>) -> Tensor {
         let source = Location::caller();

@@ -15,7 +15,9 @@ use crate::op::Op;
 use crate::rules;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{Position, at, emit, emit1, fail_at, handle, position, since, with_origin};
+use crate::trace::{
+    Position, at, backward, emit, emit1, fail_at, handle, position, since, with_origin,
+};
 use crate::types::TensorType;
 
 /// Tangents or cotangents; `None` is a zero that is never written down.
@@ -134,7 +136,7 @@ impl Linear {
                 source,
             )
         };
-        at(source, || self.transposed(&equations, &linear, outputs))
+        backward(|| at(source, || self.transposed(&equations, &linear, outputs)))
     }
 
     fn transposed(

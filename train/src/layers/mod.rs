@@ -1,7 +1,7 @@
 //! Layers: small modules whose forward pass reads like its formula.
 //!
 //! Their fields are annotated with the logical names `embed`, `mlp` and `vocab`; values between them
-//! follow from these. Weights are initialised from a normal distribution of standard deviation 0.02, as
+//! follow from these. Weights are initialized from a normal distribution of standard deviation 0.02, as
 //! GPT-2's are, and biases by 0.
 
 mod attention;

@@ -16,7 +16,7 @@ pub(super) struct Locations {
     /// By the address of the source and of the scope's name, which are cheap to hash; a scope that
     /// was entered twice has two entries, which does no harm.
     known: HashMap<(usize, usize, &'static str), usize>,
-    labelled: HashMap<(usize, String), usize>,
+    labeled: HashMap<(usize, String), usize>,
     entries: Vec<(String, Source)>,
 }
 
@@ -38,10 +38,10 @@ impl Locations {
     }
 
     /// The reference to a location that is called after an argument rather than an operation.
-    pub(super) fn labelled(&mut self, source: Source, label: &str) -> String {
+    pub(super) fn labeled(&mut self, source: Source, label: &str) -> String {
         let next = self.entries.len();
         let key = (std::ptr::from_ref(source).addr(), label.to_owned());
-        let number = *self.labelled.entry(key).or_insert(next);
+        let number = *self.labeled.entry(key).or_insert(next);
         if number == next {
             self.entries.push((format!("{label}#{number}"), source));
         }
@@ -66,15 +66,20 @@ impl Locations {
     }
 }
 
-/// An instruction's `op_name`, which XLA may have put other names around, without the number in it,
-/// and the number.
+/// An instruction's `op_name` without the numbers in it, and the first of them: XLA may have put
+/// other names around it, and joins the names of what it combines.
 pub(super) fn split_number(op_name: &str) -> Option<(String, usize)> {
-    let (before, after) = op_name.rsplit_once('#')?;
-    let digits = after
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(after.len());
-    let number = after[..digits].parse().ok()?;
-    Some((format!("{before}{}", &after[digits..]), number))
+    let mut parts = op_name.split('#');
+    let mut name = parts.next()?.to_owned();
+    let mut first = None;
+    for part in parts {
+        let digits = part
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(part.len());
+        first = first.or(part[..digits].parse().ok());
+        name.push_str(&part[digits..]);
+    }
+    Some((name, first?))
 }
 
 /// A name that MLIR takes as a symbol.

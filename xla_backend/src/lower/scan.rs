@@ -73,7 +73,7 @@ impl Lowering<'_> {
                 .argument_position()
                 .map(|i| self.arguments[i].name.as_str());
             let label = match name {
-                Some(name) if !name.is_empty() => self.locations.labelled(equation.source, name),
+                Some(name) if !name.is_empty() => self.locations.labeled(equation.source, name),
                 _ => loc.to_owned(),
             };
             inner[input.index()] =

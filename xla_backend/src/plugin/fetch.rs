@@ -264,7 +264,7 @@ fn verify_wheel(wheel: &Path, package: &Package) -> Result<()> {
     })
 }
 
-/// Takes the library and the licences from the wheel into `target`, and verifies the library.
+/// Takes the library and the licenses from the wheel into `target`, and verifies the library.
 fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
     let broken = |reason: String| Error::Wheel {
         package: package.requirement(),
@@ -282,7 +282,7 @@ fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
             continue;
         };
         let is_library = inside == Path::new(package.library);
-        if !is_library && !is_licence(&inside) {
+        if !is_library && !is_license(&inside) {
             continue;
         }
         let path = target.join(inside);
@@ -311,7 +311,7 @@ fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
     })
 }
 
-fn is_licence(inside: &Path) -> bool {
+fn is_license(inside: &Path) -> bool {
     let name = inside.file_name().unwrap_or_default().to_string_lossy();
     ["LICENSE", "NOTICE", "THIRD_PARTY"]
         .iter()

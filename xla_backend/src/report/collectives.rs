@@ -98,9 +98,9 @@ pub struct Branch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pass {
-    /// Computing values: `op_name` has a scope `jvp(...)`.
+    /// Computing values: `op_name` has a scope `jvp(...)`, as JAX names it.
     Forward,
-    /// Computing gradients: `op_name` has a scope `transpose(...)`.
+    /// Computing gradients: `op_name` has the scope `backward`, or `transpose(...)` as JAX names it.
     Backward,
 }
 
@@ -108,7 +108,7 @@ impl Pass {
     pub(super) fn of(op_name: &str) -> Option<Self> {
         let has = |scope: &str| op_name.split('/').any(|part| part.starts_with(scope));
         match () {
-            () if has("transpose(") => Some(Pass::Backward),
+            () if has("transpose(") || has(shardax_core::BACKWARD) => Some(Pass::Backward),
             () if has("jvp(") => Some(Pass::Forward),
             () => None,
         }

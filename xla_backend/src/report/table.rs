@@ -12,7 +12,15 @@ const SMALL: u64 = 64;
 /// The longest text of groups that are no axes.
 const LONGEST_GROUPS: usize = 24;
 /// Scopes that say how the program is built, and not which operation this is.
-const STRUCTURE: [&str; 6] = ["while", "body", "cond", "closed_call", "shard_map", ""];
+const STRUCTURE: [&str; 7] = [
+    "while",
+    "body",
+    "cond",
+    "closed_call",
+    "shard_map",
+    shardax_core::BACKWARD,
+    "",
+];
 const HEADER: [&str; 6] = [
     "kind",
     "axes",
