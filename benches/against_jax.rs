@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use serde_json::{Value, json};
 use shardax::prelude::*;
-use shardax::train::{LayerNorm, Precision, cross_entropy};
+use shardax::train::{LayerNorm, Moments, Precision, clip_by_global_norm, cross_entropy};
+use shardax::xla;
 use shardax::xla::lower::{self, Argument};
 use shardax::xla::pjrt::ExecuteOptions;
-use shardax::{Function, Preset, Runtime, trace};
+use shardax::{Function, On, Runtime, trace, trace_like};
 
 use model::{Block, Config, Gpt};
 use reference::Size;
@@ -153,8 +154,8 @@ fn trace_and_lower(repeat: usize) -> Result<Value, Box<dyn Error>> {
         |model: Unrolled, m: Unrolled, v: Unrolled, step: Tensor, tokens: Tensor| {
             let (loss, gradients) =
                 value_and_grad(|model: Unrolled| model.loss(tokens))(model.clone());
-            let (gradients, _) = shardax::train::clip_by_global_norm(gradients, 1.0);
-            let moments = shardax::train::Moments {
+            let (gradients, _) = clip_by_global_norm(gradients, 1.0);
+            let moments = Moments {
                 first: m,
                 second: v,
             };
@@ -182,9 +183,9 @@ fn one_layer(stacked: &Block<TensorType>) -> Block<TensorType> {
     stacked.replace_leaves(&mut |_, ty| TensorType::new(ty.dtype, &ty.shape[1..]))
 }
 
-fn timed_lowering<S, F: Function<S>>(f: &F, args: &shardax::On<F::Args, TensorType>) -> Duration {
+fn timed_lowering<S, F: Function<S>>(f: &F, args: &On<F::Args, TensorType>) -> Duration {
     let begin = Instant::now();
-    let lowered = shardax::trace_like(f, args, TensorType::clone).map(|traced| {
+    let lowered = trace_like(f, args, TensorType::clone).map(|traced| {
         let arguments = vec![Argument::default(); traced.graph.inputs().len()];
         let results = vec![None; traced.graph.outputs().len()];
         lower::lower(&lower::Program {
@@ -204,7 +205,7 @@ fn timed_lowering<S, F: Function<S>>(f: &F, args: &shardax::On<F::Args, TensorTy
 fn call(repeat: usize, devices: usize) -> Result<Value, Box<dyn Error>> {
     let mesh = Mesh::new([("data", devices)])?;
     let layout = Layout::new(mesh).shard("batch", "data");
-    let dims = [shardax::Dim::Logical("batch")];
+    let dims = [Dim::Logical("batch")];
     let add_one = move |xs: Vec<Tensor>| -> Vec<Tensor> {
         xs.into_iter()
             .map(|x| (x.shard(&dims) + 1.0).shard(&dims))
@@ -221,14 +222,14 @@ fn call(repeat: usize, devices: usize) -> Result<Value, Box<dyn Error>> {
     let program = add_one.compile(types)?;
     let executable = program.executable();
     let wait = |arrays: &[Array]| arrays.iter().try_for_each(Array::wait);
-    let call_once = || -> Result<Duration, shardax::xla::Error> {
+    let call_once = || -> Result<Duration, xla::Error> {
         let begin = Instant::now();
         let results = add_one.call(arrays.clone())?;
         let elapsed = begin.elapsed();
         wait(&results)?;
         Ok(elapsed)
     };
-    let execute_once = || -> Result<Duration, shardax::xla::Error> {
+    let execute_once = || -> Result<Duration, xla::Error> {
         let begin = Instant::now();
         let shard = |device: usize, input: usize| &arrays[input].shards()[device];
         let results = executable.execute(100, shard, &ExecuteOptions::default())?;

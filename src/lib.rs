@@ -33,8 +33,9 @@ pub use shardax_xla::{Array, Jit, Program, Runtime, Sharding, jit};
 pub mod prelude {
     pub use crate::random::Key;
     pub use crate::{
-        Array, DType, Layout, Leaf, Mesh, Module, Path, Stack, Tensor, TensorType, Tree,
-        concatenate, einsum, grad, jit, remat, scan, scope, shard, value_and_grad,
+        Array, DType, Dim, Layout, Leaf, Mesh, Module, Partitioner, Path, Preset, Stack, Tensor,
+        TensorType, Tree, concatenate, einsum, grad, jit, jvp, remat, scan, scope, shard,
+        value_and_grad, vjp,
     };
 }
 

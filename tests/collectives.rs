@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use shardax::prelude::*;
 use shardax::train::Precision;
 use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport};
-use shardax::{Partitioner, Program, trace};
+use shardax::{Program, trace};
 
 use CollectiveKind::{AllGather, AllReduce};
 use model::{Config, Gpt};

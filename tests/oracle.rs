@@ -6,7 +6,6 @@
 use serde_json::Value;
 use shardax::prelude::*;
 use shardax::xla::Result;
-use shardax::{Dim, vjp};
 
 /// What a case computes of its inputs.
 type Operation = fn(&[Tensor]) -> Tensor;

@@ -121,7 +121,6 @@ fn tiny_under_megatron_fsdp() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
 fn small_under_every_layout() {
     small(Layout::single());
     small(Layout::ddp(data8()).unwrap());

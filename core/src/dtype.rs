@@ -79,6 +79,15 @@ impl DType {
         }
     }
 
+    /// Bits that one element's value has: 4 for a 4-bit integer, 1 for a boolean.
+    pub const fn bits(self) -> usize {
+        match self {
+            DType::Bool => 1,
+            DType::I4 | DType::U4 => 4,
+            _ => 8 * self.host_bytes(),
+        }
+    }
+
     /// Whether this is a real floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(

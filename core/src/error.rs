@@ -40,7 +40,7 @@ pub enum ErrorKind {
         /// The element types that do not fit.
         problem: String,
     },
-    /// An argument that is neither a shape nor an element type is out of its range.
+    /// An argument is wrong in another way: out of its range, or not like another one.
     #[error("`{op}`: {problem}")]
     Argument {
         /// The operation, as the user called it.

@@ -17,6 +17,11 @@ pub type On<T, M> = <T as Tree<Tensor>>::With<M>;
 ///
 /// Implemented for closures and functions of up to six arguments. The arguments of a function of
 /// one are that argument; of several, a tuple. `Signature` only tells these implementations apart.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a function that can be traced",
+    label = "not a function of tensors",
+    note = "a traced function takes up to six arguments and returns one value, each a `Tensor` or a tree of them: a tuple, an array, a `Vec`, an `Option`, or a struct with `#[derive(Module)]`"
+)]
 pub trait Function<Signature> {
     /// The argument, or a tuple of arguments.
     type Args: Tree<Tensor>;

@@ -34,9 +34,7 @@ pub use op::{Binary, Comparison, Constraint, Dims, DotDims, Op, Reducer, Remat, 
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};
 pub use tensor::{Axes, Operand, Tensor, concatenate, einsum};
-pub use trace::{BACKWARD, scope};
+pub use trace::{BACKWARD, at, mistake, scope};
 pub use transform::{Objective, grad, jvp, remat, scan, scan_reverse, value_and_grad, vjp};
 pub use tree::{Leaf, Path, Tree};
 pub use types::{Shape, TensorType};
-
-impl Leaf for PartitionSpec {}

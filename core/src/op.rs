@@ -41,7 +41,7 @@ pub enum Op {
     Select,
     /// Converts the element type.
     Convert(DType),
-    /// Reinterprets the bits of each element as another type of the same width.
+    /// Reinterprets the bits of each element as another type of as many bits.
     BitcastConvert(DType),
     /// Operand dimension `i` becomes result dimension `dims[i]`; others repeat.
     Broadcast {

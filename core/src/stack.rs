@@ -4,6 +4,8 @@ use std::panic::Location;
 
 use shardax_sharding::{Dim, Role};
 
+use crate::dtype::DType;
+use crate::lax;
 use crate::tensor::{Tensor, parameter};
 use crate::transform::scan;
 use crate::tree::{Leaf, Path, Tree};
@@ -72,7 +74,7 @@ impl<B: Tree<Tensor>> Stack<B> {
     /// A stack whose layer `i` is what `f(i)` makes, `i` being an `i32` scalar of the program.
     #[track_caller]
     pub fn init(layers: usize, f: impl FnOnce(Tensor) -> B) -> Self {
-        let indices = crate::lax::iota(TensorType::new(crate::DType::I32, [layers]), 0);
+        let indices = lax::iota(TensorType::new(DType::I32, [layers]), 0);
         let ((), layers) = scan((), indices, |(), i: Tensor| ((), f(i)));
         Stack(layers)
     }

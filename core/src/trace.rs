@@ -25,6 +25,9 @@ use crate::types::TensorType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrameId(u32);
 
+/// The outermost scope of equations that a backward pass consists of.
+pub const BACKWARD: &str = "backward";
+
 /// The bytes that one tensor may have. The compiler adds sizes up as signed 64-bit numbers, and does
 /// not survive an overflow.
 const MAX_BYTES: usize = 1 << 58;
@@ -50,6 +53,8 @@ thread_local! {
     static SCOPE: RefCell<Scope> = const { RefCell::new(None) };
     static QUIET: Cell<u32> = const { Cell::new(0) };
     static IS_BACKWARD: Cell<bool> = const { Cell::new(false) };
+    /// A scope and what [`marked`] made of it last: neighbors mostly share theirs.
+    static MARKED: RefCell<(Scope, Scope)> = const { RefCell::new((None, None)) };
 }
 
 static NEXT_FRAME: AtomicU32 = AtomicU32::new(0);
@@ -63,9 +68,6 @@ pub(crate) struct Region<R> {
     /// Tensors of the surrounding frames, in the order of the last inputs.
     pub captures: Vec<Tensor>,
 }
-
-/// The outermost scope of equations that a backward pass consists of.
-pub const BACKWARD: &str = "backward";
 
 /// Removes the frame when the closure unwinds.
 struct OpenFrame(FrameId);
@@ -132,6 +134,33 @@ pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R> {
     })
 }
 
+/// Ends the trace with a mistake that a function built on tensors has found in its arguments.
+///
+/// `op` is what the user called, `problem` what is wrong and `help` what to do about it. The
+/// enclosing `jit` or [`trace`](crate::trace) returns them as an [`Error`] with the user's line, if
+/// the functions on the way there are `#[track_caller]`.
+///
+/// ```
+/// use shardax_core::{DType, Tensor, TensorType, mistake, trace};
+///
+/// #[track_caller]
+/// fn halves(x: Tensor) -> [Tensor; 2] {
+///     let size = x.size(-1);
+///     if size % 2 != 0 {
+///         let problem = format!("the last dimension of {} is odd", x.ty());
+///         mistake("halves", problem, Some("pad it by one".to_owned()))
+///     }
+///     [x.slice(-1, ..size / 2), x.slice(-1, size / 2..)]
+/// }
+///
+/// let error = trace(halves, TensorType::new(DType::F32, [3])).map(|_| ()).unwrap_err();
+/// assert_eq!(error.kind.to_string(), "`halves`: the last dimension of f32[3] is odd");
+/// ```
+#[track_caller]
+pub fn mistake(op: &'static str, problem: String, help: Option<String>) -> ! {
+    fail(ErrorKind::Argument { op, problem }, help)
+}
+
 /// Ends the trace with a mistake of the user.
 #[track_caller]
 pub(crate) fn fail(kind: ErrorKind, help: Option<String>) -> ! {
@@ -178,12 +207,24 @@ pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
 
 /// A scope as an equation carries it.
 fn marked(scope: Scope) -> Scope {
-    match scope {
-        scope if !IS_BACKWARD.get() => scope,
-        None => Some(BACKWARD.into()),
-        Some(scope) if scope.starts_with(BACKWARD) => Some(scope),
-        Some(scope) => Some(format!("{BACKWARD}/{scope}").into()),
+    if !IS_BACKWARD.get() {
+        return scope;
     }
+    MARKED.with_borrow_mut(|(last, result)| {
+        let is_same = match (&*last, &scope) {
+            (Some(last), Some(scope)) => Arc::ptr_eq(last, scope),
+            (last, scope) => last.is_none() && scope.is_none(),
+        };
+        if !is_same || result.is_none() {
+            *result = match &scope {
+                None => Some(BACKWARD.into()),
+                Some(name) if name.split('/').next() == Some(BACKWARD) => scope.clone(),
+                Some(name) => Some(format!("{BACKWARD}/{name}").into()),
+            };
+            *last = scope;
+        }
+        result.clone()
+    })
 }
 
 /// Runs `f` with all its equations attributed to the line and scope of `equation`.
@@ -194,7 +235,20 @@ pub(crate) fn with_origin<R>(equation: &Equation, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with its equations and mistakes attributed to the line `source`, unless a line that is
 /// nearer to the user is known.
-pub(crate) fn at<R>(source: Source, f: impl FnOnce() -> R) -> R {
+///
+/// For functions of a library whose operations stand in closures: those are not `#[track_caller]`.
+/// Their scope is the one around this call.
+///
+/// ```
+/// use std::panic::Location;
+/// use shardax_core::{Tensor, Tree, at};
+///
+/// #[track_caller]
+/// fn halve<T: Tree<Tensor>>(tree: T) -> T {
+///     at(Location::caller(), || tree.replace_leaves(&mut |_, leaf| *leaf * 0.5))
+/// }
+/// ```
+pub fn at<R>(source: Source, f: impl FnOnce() -> R) -> R {
     let _restore = replace_origin(origin(source));
     f()
 }
@@ -225,6 +279,8 @@ fn replace_origin(origin: (Source, Scope)) -> impl Drop {
 }
 
 /// Names the equations that `f` writes: scopes nest, and travel into the compiled program.
+///
+/// An outermost scope called [`BACKWARD`] means a backward pass to reports.
 ///
 /// ```
 /// # use shardax_core::{scope, Tensor};

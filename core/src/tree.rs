@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use shardax_sharding::Dim;
+use shardax_sharding::{Dim, PartitionSpec};
 
 /// What may stand at the leaves of a [`Tree`].
 ///
@@ -22,10 +22,17 @@ use shardax_sharding::Dim;
 /// ```
 pub trait Leaf: Clone + 'static {}
 
+impl Leaf for PartitionSpec {}
+
 /// A structure with leaves of type `L`.
 ///
 /// Implemented for leaves themselves, `()`, tuples, arrays, `Vec`, `Option`, and for structs that
 /// derive `Module`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tree with leaves `{L}`",
+    label = "not a tree of `{L}`",
+    note = "trees are leaves, tuples, arrays, `Vec`, `Option`, and structs with `#[derive(Module)]`"
+)]
 pub trait Tree<L: Leaf>: Sized + 'static {
     /// The same structure with other leaves.
     type With<M: Leaf>: Tree<M, With<L> = Self>;

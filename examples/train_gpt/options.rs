@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use shardax::prelude::*;
 use shardax::train::Precision;
-use shardax::{Partitioner, Preset};
 
 use crate::model::Config;
 use crate::reference;

@@ -167,7 +167,8 @@ impl Sharder<'_> {
         } = name;
         // At the annotation, so that a value that is no tensor is reported there; resolved as the
         // user's own name.
-        let ident = Ident::new(&ident.to_string(), dims.span.resolved_at(ident.span()));
+        let mut ident = ident.clone();
+        ident.set_span(dims.span.resolved_at(ident.span()));
         let call = self.call(ident.to_token_stream(), &dims);
         // The statement itself is the macro's, so that no lint speaks of it.
         let span = Span::mixed_site().located_at(dims.span);

@@ -1,6 +1,8 @@
 //! Keeping gradients from growing beyond a bound.
 
-use shardax_core::{DType, Tensor, Tree};
+use std::panic::Location;
+
+use shardax_core::{DType, Tensor, Tree, at};
 
 use crate::trees::leaves;
 
@@ -9,13 +11,15 @@ use crate::trees::leaves;
 /// Zero for a tree without leaves.
 #[track_caller]
 pub fn global_norm<T: Tree<Tensor>>(tree: &T) -> Tensor {
-    let squares = leaves(tree)
-        .into_iter()
-        .map(|leaf| leaf.cast(DType::F32).square().sum(..));
-    let total = squares.reduce(|sum, square| sum + square);
-    total
-        .unwrap_or_else(|| Tensor::zeros(DType::F32, []))
-        .sqrt()
+    at(Location::caller(), || {
+        let squares = leaves(tree)
+            .into_iter()
+            .map(|leaf| leaf.cast(DType::F32).square().sum(..));
+        let total = squares.reduce(|sum, square| sum + square);
+        total
+            .unwrap_or_else(|| Tensor::zeros(DType::F32, []))
+            .sqrt()
+    })
 }
 
 /// Scales all gradients by one factor so that their [`global_norm`] is at most `max_norm`; returns
@@ -27,6 +31,8 @@ pub fn global_norm<T: Tree<Tensor>>(tree: &T) -> Tensor {
 pub fn clip_by_global_norm<T: Tree<Tensor>>(gradients: T, max_norm: f64) -> (T, Tensor) {
     let norm = global_norm(&gradients);
     let scale = max_norm / norm.maximum(max_norm);
-    let clipped = gradients.replace_leaves(&mut |_, g| *g * scale.cast(g.dtype()));
+    let clipped = at(Location::caller(), || {
+        gradients.replace_leaves(&mut |_, g| *g * scale.cast(g.dtype()))
+    });
     (clipped, norm)
 }

@@ -1,7 +1,8 @@
 //! How fast a run goes.
 //!
-//! Steps are launched ahead of those whose losses are read, and several may be finished when the first of them is asked
-//! for. So a step's time is the mean over the last few, which the bunching does not change.
+//! Steps are launched ahead of those whose losses are read, and several may be finished when the first
+//! of them is asked for. So a step's time is the mean over the last few, which the bunching does not
+//! change.
 
 use std::collections::VecDeque;
 use std::time::Instant;

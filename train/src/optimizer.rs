@@ -3,10 +3,12 @@
 //! An optimizer is a plain value of numbers. Its state is a tree of the parameters' structure, with
 //! their annotations, so that a layout that splits a parameter splits its state the same way.
 
-use shardax_core::{DType, Path, Tensor, Tree};
+use std::panic::Location;
+
+use shardax_core::{DType, Path, Tensor, Tree, at, mistake};
 use shardax_macros::Module;
 
-use crate::trees::{check_like, leaves, rebuild};
+use crate::trees::{differences, leaves, rebuild};
 
 /// Adam with decoupled weight decay.
 /// (Loshchilov, Hutter: "Decoupled weight decay regularization", 2019.)
@@ -78,17 +80,16 @@ impl AdamW {
     #[track_caller]
     pub fn init<P: Tree<Tensor>>(&self, parameters: &P) -> Moments<P> {
         let zeros = || parameters.replace_leaves(&mut |_, p| Tensor::zeros(DType::F32, p.shape()));
-        Moments {
+        at(Location::caller(), || Moments {
             first: zeros(),
             second: zeros(),
-        }
+        })
     }
 
     /// One update. `step` is the number of updates before it, an integer scalar.
     ///
-    /// # Panics
-    ///
-    /// If gradients or state have other leaves than the parameters.
+    /// Gradients and state have the structure and the shapes of the parameters; it is a mistake of the
+    /// traced function if they have not.
     #[track_caller]
     pub fn update<P: Tree<Tensor>>(
         &self,
@@ -97,9 +98,19 @@ impl AdamW {
         state: Moments<P>,
         step: Tensor,
     ) -> (P, Moments<P>) {
-        check_like(&parameters, &gradients, "gradients");
-        check_like(&parameters, &state.first, "state.first");
-        check_like(&parameters, &state.second, "state.second");
+        at(Location::caller(), || {
+            check_alike(&parameters, &gradients, &state);
+            self.updated(parameters, gradients, state, step)
+        })
+    }
+
+    fn updated<P: Tree<Tensor>>(
+        &self,
+        parameters: P,
+        gradients: P,
+        state: Moments<P>,
+        step: Tensor,
+    ) -> (P, Moments<P>) {
         let t = step.cast(DType::F32) + 1.0;
         let bias = |b: f64| 1.0 - Tensor::scalar(b, DType::F32).pow(t);
         let (bias1, bias2) = (bias(self.b1), bias(self.b2));
@@ -118,7 +129,7 @@ impl AdamW {
             first.push(m);
             second.push(v);
             let mut update = (m / bias1) / ((v / bias2).sqrt() + self.eps);
-            let rank = p.rank() - usize::from(path.is_stacked());
+            let rank = p.rank().saturating_sub(usize::from(path.is_stacked()));
             if (self.decays)(path, rank) {
                 update = update + p.cast(DType::F32) * self.weight_decay;
             }
@@ -129,6 +140,24 @@ impl AdamW {
             second: rebuild(&state.second, &second),
         };
         (parameters, moments)
+    }
+}
+
+/// Ends the trace if leaves of the trees have no partners: the wrong ones would be paired.
+fn check_alike<P: Tree<Tensor>>(parameters: &P, gradients: &P, state: &Moments<P>) {
+    let others = [
+        (gradients, "gradients"),
+        (&state.first, "state.first"),
+        (&state.second, "state.second"),
+    ];
+    let problems: Vec<String> = others
+        .into_iter()
+        .flat_map(|(other, name)| differences(parameters, other, name))
+        .collect();
+    if !problems.is_empty() {
+        let help = "differentiate by the parameters that are updated, and keep the state that \
+                    `init` makes of them";
+        mistake("AdamW::update", problems.join("; "), Some(help.to_owned()))
     }
 }
 
@@ -165,15 +194,25 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "`gradients` is not like the parameters")]
-    fn gradients_of_another_structure_are_refused() {
+    fn trees_that_are_not_like_the_parameters_are_refused_together() {
         let update = |p: Vec<Tensor>| {
             let adam = AdamW::default();
             let step = Tensor::scalar(0, DType::I32);
-            adam.update(p.clone(), p[1..].to_vec(), adam.init(&p), step)
-                .0
+            let mut state = adam.init(&p);
+            state.second[1] = state.second[1].reshape([2, 1]);
+            adam.update(p.clone(), p[1..].to_vec(), state, step).0
         };
         let ty = TensorType::new(DType::F32, [2]);
-        let _ = trace(update, vec![ty.clone(), ty]);
+        let line = line!() - 3;
+        let message = match trace(update, vec![ty.clone(), ty]) {
+            Ok(_) => "it traces".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let expected = format!(
+            "`AdamW::update`: `gradients` has another structure than the parameters (number of \
+             leaves: 1 and 2); `state.second.1` is f32[2,1], and the parameter is f32[2]\n  --> {}:{line}:18\n",
+            file!()
+        );
+        assert!(message.starts_with(&expected), "{message}");
     }
 }

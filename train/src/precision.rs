@@ -1,6 +1,8 @@
 //! In which element type a model is kept and in which it computes.
 
-use shardax_core::{DType, Tensor, Tree};
+use std::panic::Location;
+
+use shardax_core::{DType, Tensor, Tree, at};
 
 /// Mixed precision: parameters are kept in f32, where small updates add up, and cast to another
 /// type where they are used.
@@ -29,9 +31,11 @@ impl Precision {
     /// The cast is differentiated with the model: gradients have the parameters' own types.
     #[track_caller]
     pub fn cast<T: Tree<Tensor>>(self, parameters: T) -> T {
-        parameters.replace_leaves(&mut |_, leaf| match leaf.dtype().is_float() {
-            true => leaf.cast(self.compute),
-            false => *leaf,
+        at(Location::caller(), || {
+            parameters.replace_leaves(&mut |_, leaf| match leaf.dtype().is_float() {
+                true => leaf.cast(self.compute),
+                false => *leaf,
+            })
         })
     }
 }

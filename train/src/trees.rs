@@ -15,14 +15,30 @@ pub(crate) fn rebuild<T: Tree<Tensor>>(tree: &T, leaves: &[Tensor]) -> T {
     tree.replace_leaves(&mut |_, leaf| next.next().copied().unwrap_or(*leaf))
 }
 
-/// Panics if a tree has another structure than the parameters: the wrong leaves would be paired.
-#[track_caller]
-pub(crate) fn check_like<T: Tree<Tensor>>(parameters: &T, other: &T, name: &str) {
-    let shapes = |tree: &T| -> Vec<_> { leaves(tree).iter().map(|leaf| leaf.shape()).collect() };
-    assert!(
-        shapes(parameters) == shapes(other),
-        "`{name}` is not like the parameters: its leaves have shapes {:?} and theirs {:?}",
-        shapes(other),
-        shapes(parameters)
-    );
+/// What makes the leaves of another tree no partners of the parameters: another structure, or other
+/// shapes.
+pub(crate) fn differences<T: Tree<Tensor>>(parameters: &T, other: &T, name: &str) -> Vec<String> {
+    let types = other.map_leaves(&mut Path::root(), &mut |_, leaf| leaf.ty());
+    if !parameters.same_structure(&types) {
+        return vec![format!(
+            "`{name}` has another structure than the parameters (number of leaves: {} and {})",
+            leaves(other).len(),
+            leaves(parameters).len()
+        )];
+    }
+    let mut found = Vec::new();
+    let mut others = leaves(other).into_iter();
+    parameters.visit_leaves(&mut Path::root(), &mut |path, parameter| {
+        let Some(other) = others.next().filter(|o| o.shape() != parameter.shape()) else {
+            return;
+        };
+        let leaf = format!("{name}.{path}");
+        found.push(format!(
+            "`{}` is {}, and the parameter is {}",
+            leaf.trim_end_matches('.'),
+            other.ty(),
+            parameter.ty()
+        ));
+    });
+    found
 }

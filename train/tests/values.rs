@@ -105,6 +105,26 @@ fn cross_entropy_is_its_formula_and_so_is_its_gradient() {
 }
 
 #[test]
+fn targets_that_are_no_classes_are_refused_or_nan() {
+    let logits = numbers(8, 4);
+    let loss = |targets: Array| {
+        jit(cross_entropy).call((array(&logits, &[2, 4]), targets))
+    };
+    let column = loss(Array::from_slice(&[0, 3], [2, 1]).unwrap()).unwrap_err();
+    let message = column.to_string();
+    assert!(
+        message.starts_with("`cross_entropy`: the logits are f32[2,4] and the targets i32[2,1]"),
+        "{message}"
+    );
+    assert!(loss(array(&[0.0, 3.0], &[2])).is_err());
+    let outside = loss(Array::from_slice(&[0, 4], [2]).unwrap()).unwrap();
+    assert!(outside.item::<f32>().unwrap().is_nan());
+    let narrow = loss(Array::from_slice(&[0u8, 3], [2]).unwrap()).unwrap();
+    let wide = loss(Array::from_slice(&[0i64, 3], [2]).unwrap()).unwrap();
+    assert_eq!(narrow.item::<f32>().unwrap(), wide.item::<f32>().unwrap());
+}
+
+#[test]
 fn attention_is_its_formula() {
     let (seq, heads, k) = (5, 2, 4);
     let shape = [1, seq, heads, k];

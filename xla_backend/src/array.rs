@@ -1,5 +1,6 @@
 //! [`Array`]: a concrete value, on the host or spread over devices.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -131,14 +132,7 @@ impl Array {
         if devices > client.device_count() {
             sharding.mesh.check_devices(client.device_count())?;
         }
-        let owned;
-        let bytes = match &self.inner.place {
-            Place::Host(bytes) => bytes,
-            Place::Devices { .. } => {
-                owned = self.to_bytes()?;
-                &owned
-            }
-        };
+        let bytes = self.bytes()?;
         let misfit = |faults| Error::misfit(format!("array {ty}"), faults);
         let shard_shape = sharding
             .spec
@@ -148,13 +142,13 @@ impl Array {
         let mut shards = Shards::with_capacity(devices);
         for position in 0..devices {
             let buffer = if whole {
-                client.buffer_from_host(bytes, ty.dtype, &shard_shape, position)?
+                client.buffer_from_host(&bytes, ty.dtype, &shard_shape, position)?
             } else {
                 let bounds = sharding
                     .spec
                     .shard_bounds(&sharding.mesh, &ty.shape, position)
                     .map_err(misfit)?;
-                let part = cut(bytes, ty, &bounds);
+                let part = cut(&bytes, ty, &bounds);
                 client.buffer_from_host(&part, ty.dtype, &shard_shape, position)?
             };
             shards.push(buffer);
@@ -225,7 +219,7 @@ impl Array {
                 asked: T::DTYPE,
             });
         }
-        Ok(T::from_bytes(&self.to_bytes()?))
+        Ok(T::from_bytes(&self.bytes()?))
     }
 
     /// The element of an array that has one; waits for it.
@@ -248,13 +242,18 @@ impl Array {
     ///
     /// When the array was donated or its program failed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        self.bytes().map(Cow::into_owned)
+    }
+
+    /// [`Array::to_bytes`], borrowed where they are on the host.
+    fn bytes(&self) -> Result<Cow<'_, [u8]>> {
         let (sharding, shards) = match &self.inner.place {
-            Place::Host(bytes) => return Ok(bytes.clone()),
+            Place::Host(bytes) => return Ok(Cow::Borrowed(bytes)),
             Place::Devices { sharding, shards } => (sharding, shards),
         };
         let ty = &self.inner.ty;
         if sharding.spec.is_replicated(&sharding.mesh) {
-            return shards[0].to_host();
+            return shards[0].to_host().map(Cow::Owned);
         }
         let mut bytes = vec![0; ty.host_bytes()];
         let mut read: Vec<Vec<Range<usize>>> = Vec::new();
@@ -269,7 +268,7 @@ impl Array {
             paste(&mut bytes, ty, &bounds, &shard.to_host()?);
             read.push(bounds);
         }
-        Ok(bytes)
+        Ok(Cow::Owned(bytes))
     }
 }
 

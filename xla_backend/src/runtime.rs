@@ -20,14 +20,14 @@ pub struct Runtime {
 struct Inner {
     client: Client,
     cache: Arc<CompileCache>,
-    /// SHA-256 of the plugin.
-    plugin: [u8; 32],
+    /// SHA-256 of the plugin's library.
+    plugin_hash: [u8; 32],
 }
 
 /// The plugin and the cache, found once.
 struct Found {
     plugin: Plugin,
-    hash: [u8; 32],
+    plugin_hash: [u8; 32],
     cache: Arc<CompileCache>,
 }
 
@@ -48,7 +48,7 @@ impl Runtime {
             inner: Arc::new(Inner {
                 client: Client::cpu(&found.plugin, devices)?,
                 cache: found.cache.clone(),
-                plugin: found.hash,
+                plugin_hash: found.plugin_hash,
             }),
         })
     }
@@ -76,7 +76,7 @@ impl Runtime {
             inner: Arc::new(Inner {
                 client: self.inner.client.clone(),
                 cache: Arc::new(cache),
-                plugin: self.inner.plugin,
+                plugin_hash: self.inner.plugin_hash,
             }),
         }
     }
@@ -91,9 +91,9 @@ impl Runtime {
         &self.inner.cache
     }
 
-    /// The hash of the plugin's library, a part of every cache key.
+    /// The SHA-256 of the plugin's library, a part of every cache key.
     pub fn plugin_hash(&self) -> &[u8; 32] {
-        &self.inner.plugin
+        &self.inner.plugin_hash
     }
 }
 
@@ -104,7 +104,7 @@ fn found() -> Result<&'static Found> {
     let file = PluginFile::find_or_fetch(Progress::Stderr)?;
     let found = Found {
         plugin: Plugin::load(file.path())?,
-        hash: file.sha256(),
+        plugin_hash: file.sha256(),
         cache: Arc::new(CompileCache::from_environment(&Environment::of_process())),
     };
     Ok(FOUND.get_or_init(|| found))

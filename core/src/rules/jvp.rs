@@ -228,7 +228,9 @@ fn shared(
 fn power_slope(x: Tensor, y: Tensor) -> Tensor {
     let zero = number(0.0, y);
     let is_constant = lax::compare(Comparison::Eq, y, zero);
-    let exponent = lax::binary(Binary::Sub, y, number(1.0, y));
+    let one = number(1.0, y);
+    // Where the slope is not used, neither are its own derivatives, which must be finite then.
+    let exponent = lax::select(is_constant, one, lax::binary(Binary::Sub, y, one));
     let slope = lax::mul(y, lax::binary(Binary::Pow, x, exponent));
     lax::select(is_constant, zero, slope)
 }

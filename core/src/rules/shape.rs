@@ -238,13 +238,19 @@ impl Rule<'_> {
 
     fn bitcast(&self, dtype: DType) -> Result<TensorType, Fault> {
         let ty = self.operand(0)?;
-        if ty.dtype.host_bytes() != dtype.host_bytes() {
+        if ty.dtype.bits() != dtype.bits() {
             return self.dtype_error(
                 format!(
-                    "elements of {ty} have {} bytes, those of {dtype} {}",
-                    ty.dtype.host_bytes(),
-                    dtype.host_bytes()
+                    "{ty} has {}-bit elements, and {dtype} {}-bit ones",
+                    ty.dtype.bits(),
+                    dtype.bits()
                 ),
+                None,
+            );
+        }
+        if ty.dtype.is_complex() != dtype.is_complex() {
+            return self.dtype_error(
+                format!("elements of {ty} are not read as {dtype}: one is complex, one is not"),
                 None,
             );
         }

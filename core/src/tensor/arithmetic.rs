@@ -13,7 +13,7 @@ use super::shape::broadcast_shapes;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
-use crate::literal::Number;
+use crate::literal::{Literal, Number};
 use crate::op::{Binary, Comparison, Dims, Op, Unary};
 use crate::trace::{emit1, fail_at, method};
 use crate::types::TensorType;
@@ -58,12 +58,8 @@ pub(crate) fn promote(a: DType, b: DType) -> Option<DType> {
             _ => Some(low.max(high)),
         };
     }
-    let bits = |d: DType| match d {
-        DType::I4 | DType::U4 => 4,
-        d => 8 * d.host_bytes(),
-    };
     if low.is_signed_integer() == high.is_signed_integer() {
-        return Some(if bits(low) < bits(high) { high } else { low });
+        return Some(if low.bits() < high.bits() { high } else { low });
     }
     let (signed, unsigned) = if low.is_signed_integer() {
         (low, high)
@@ -73,7 +69,7 @@ pub(crate) fn promote(a: DType, b: DType) -> Option<DType> {
     let wider = [DType::I4, DType::I8, DType::I16, DType::I32, DType::I64];
     wider
         .into_iter()
-        .find(|&d| bits(d) > bits(unsigned) && bits(d) >= bits(signed))
+        .find(|&d| d.bits() > unsigned.bits() && d.bits() >= signed.bits())
 }
 
 /// Both operands with one element type and shape.
@@ -114,7 +110,7 @@ fn together(op: &'static str, lhs: Operand, rhs: Operand, source: Source) -> (Te
 
 fn number_like(number: Number, like: Tensor, op: &'static str, source: Source) -> Tensor {
     let ty = like.ty();
-    match crate::literal::Literal::scalar(number, ty.dtype) {
+    match Literal::scalar(number, ty.dtype) {
         Some(literal) => {
             let scalar = emit1(Op::Constant(literal), &[], source);
             emit1(
@@ -322,7 +318,7 @@ impl Tensor {
         lax::convert(self, dtype)
     }
 
-    /// The same bits, read as another element type of the same width.
+    /// The same bits, read as another element type of as many bits.
     #[track_caller]
     pub fn bitcast(self, dtype: DType) -> Tensor {
         let source = Location::caller();

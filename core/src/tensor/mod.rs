@@ -102,7 +102,7 @@ pub(crate) fn parameter(x: Tensor, dims: &[Dim], role: Role, source: Source) -> 
     emit1(Op::Shard(Constraint { dims, role }), &[x], source)
 }
 
-/// Within a trace `f32[8,64] #3`.
+/// `Tensor(#3 of FrameId(0))`: a handle can outlive its trace, and then has no type to show.
 impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Tensor(#{} of {:?})", self.value.0, self.frame)

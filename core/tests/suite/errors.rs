@@ -166,7 +166,17 @@ fn elementwise_operations() {
     ");
     let error = mistake([f32([2])], |[a]| a.bitcast(DType::U8));
     insta::assert_snapshot!(error, @"
-    `bitcast`: elements of f32[2] have 4 bytes, those of u8 1
+    `bitcast`: f32[2] has 32-bit elements, and u8 8-bit ones
+      --> here
+    ");
+    let error = mistake([f32([2])], |[a]| a.gt(0).bitcast(DType::U8));
+    insta::assert_snapshot!(error, @"
+    `bitcast`: bool[2] has 1-bit elements, and u8 8-bit ones
+      --> here
+    ");
+    let error = mistake([f32([2])], |[a]| a.cast(DType::F64).bitcast(DType::C64));
+    insta::assert_snapshot!(error, @"
+    `bitcast`: elements of f64[2] are not read as c64: one is complex, one is not
       --> here
     ");
     let error = mistake([], |[]: [Tensor; 0]| Tensor::full(2.5, DType::I32, [2]));

@@ -122,3 +122,19 @@ fn scopes_nest_and_reach_the_derivative() {
         .collect();
     assert_eq!(scopes, [("cos", Some("block/mlp"))]);
 }
+
+#[test]
+fn a_scope_that_is_called_like_the_mark_of_backward_passes_is_marked_too() {
+    let types = [TensorType::new(DType::F32, [2])];
+    let graph = graph(types, |[x]| {
+        let inside = |x: Tensor| scope("backward_lstm", || x.sin() * 3.0).sum(..);
+        grad(|x: Tensor| inside(x) + (x * 2.0).exp().sum(..))(x)
+    });
+    let scope_of = |name: &str| {
+        let named = graph.equations().iter().filter(|e| e.op.name() == name);
+        named.map(|e| e.scope.as_deref()).collect::<Vec<_>>()
+    };
+    assert_eq!(scope_of("cos"), [Some("backward_lstm")]);
+    let products = [None, Some("backward"), Some("backward/backward_lstm")];
+    assert_eq!(scope_of("mul"), products);
+}

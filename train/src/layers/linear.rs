@@ -57,7 +57,10 @@ impl Linear {
     #[track_caller]
     pub fn forward(&self, x: Tensor) -> Tensor {
         let product = x.dot(self.weight);
-        self.bias.map_or(product, |bias| product + bias)
+        match self.bias {
+            Some(bias) => product + bias,
+            None => product,
+        }
     }
 }
 

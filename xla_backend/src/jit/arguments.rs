@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardax_core::{On, Tensor, TensorType, Tree};
 
-use super::program::Specialized;
+use super::program::{Input, Specialized};
 use crate::array::{Array, Sharding};
 use crate::pjrt::Buffer;
 
@@ -21,13 +21,11 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
     /// without annotation also lies where that of the first call did.
     pub(super) fn accepts(&self, args: &On<A, Array>, leaves: &[&Array]) -> bool {
         let inputs = &self.program.inner.inputs;
-        let fits = |leaf: &Array, input: &super::program::Input| {
-            let same_type = Arc::ptr_eq(leaf.shared_type(), &input.ty) || *leaf.ty() == *input.ty;
-            same_type
+        // Types and shardings are interned: equal ones have one address.
+        let fits = |leaf: &Array, input: &Input| {
+            Arc::ptr_eq(leaf.shared_type(), &input.ty)
                 && match leaf.shared_sharding() {
-                    Some(sharding) if !input.is_annotated => {
-                        Arc::ptr_eq(sharding, &input.sharding) || *sharding == input.sharding
-                    }
+                    Some(sharding) if !input.is_annotated => Arc::ptr_eq(sharding, &input.sharding),
                     _ => true,
                 }
         };

@@ -10,7 +10,7 @@ use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
 
 use super::Options;
 use super::arguments::Signature;
-use super::program::{Inner, Input, Output, Program, Specialized, described};
+use super::program::{Inner, Input, Output, Program, Specialized, described, no_faults};
 use crate::array::Sharding;
 use crate::cache::CacheKey;
 use crate::error::{Error, LayoutFault, Result};
@@ -41,9 +41,8 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     };
     let inputs = placement.inputs(&traced, &signatures);
     let outputs = placement.outputs(&traced);
-    let mut faults = placement.faults;
     let donated = donated_leaves(&traced.arguments, F::ARGUMENTS, options)?;
-    let aliases = match faults.is_empty() {
+    let aliases = match placement.faults.is_empty() {
         true => aliases(&inputs, &outputs, &donated, options)?,
         // Where arrays lie is not known; what is wrong inside of the program is told all the same.
         false => vec![None; inputs.len()],
@@ -69,16 +68,7 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
         arguments: &arguments,
         results: &results,
     });
-    let module = match lowered {
-        Ok(module) if faults.is_empty() => module,
-        Err(error) if !matches!(error, Error::Layout { .. }) => return Err(error),
-        lowered => {
-            if let Err(Error::Layout { faults: inner }) = lowered {
-                faults.extend(inner);
-            }
-            return Err(Error::Layout { faults });
-        }
-    };
+    let module = without_faults(lowered, placement.faults)?;
     let (executable, from_cache) = load_or_compile(&module, &options.layout, runtime)?;
     check_donation(&executable, &inputs, &donated, options)?;
     let Traced {
@@ -102,6 +92,17 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
         arguments,
         output,
     })
+}
+
+/// The module, or what is wrong with the layout: where arguments and results lie, then what is inside.
+fn without_faults(lowered: Result<Module>, mut faults: Vec<LayoutFault>) -> Result<Module> {
+    match lowered {
+        Err(Error::Layout { faults: inner }) => faults.extend(inner),
+        lowered if faults.is_empty() => return lowered,
+        Ok(_) => {}
+        Err(error) => return Err(error),
+    }
+    Err(Error::Layout { faults })
 }
 
 /// Decides where arguments and results lie.
@@ -255,12 +256,7 @@ fn donated_leaves<A: Tree<Tensor>>(
             )
         })
         .collect();
-    if !faults.is_empty() {
-        return Err(Error::Call {
-            program: options.name.clone(),
-            faults,
-        });
-    }
+    no_faults(&options.name, faults)?;
     let mut donated = Vec::new();
     arguments.visit_leaves(&mut Path::root(), &mut |path, _| {
         // A function of one argument has no tuple around it.
@@ -289,15 +285,9 @@ fn aliases(
         let fits = |o: &usize| {
             !taken[*o] && outputs[*o].ty == input.ty && outputs[*o].sharding == input.sharding
         };
-        let found = if is_donated {
-            (0..outputs.len()).find(fits)
-        } else {
-            None
-        };
+        let found = (0..outputs.len()).filter(|_| is_donated).find(fits);
         match found {
-            Some(output) => {
-                taken[output] = true;
-            }
+            Some(output) => taken[output] = true,
             None if is_donated => faults.push(format!(
                 "{} is donated, and no result of the same type and sharding is there to take its \
                  memory: return its new value, or do not donate it",
@@ -307,13 +297,8 @@ fn aliases(
         }
         aliases.push(found);
     }
-    match faults.is_empty() {
-        true => Ok(aliases),
-        false => Err(Error::Call {
-            program: options.name.clone(),
-            faults,
-        }),
-    }
+    no_faults(&options.name, faults)?;
+    Ok(aliases)
 }
 
 /// The compiler's word that donated memory is really given over.
@@ -333,13 +318,7 @@ fn check_donation(
             )
         })
         .collect();
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Call {
-            program: options.name.clone(),
-            faults,
-        }),
-    }
+    no_faults(&options.name, faults)
 }
 
 fn load_or_compile(
@@ -357,7 +336,9 @@ fn load_or_compile(
         use_shardy_partitioner: layout.chosen_partitioner() == Partitioner::Shardy,
         device_assignment: Some(ids),
         ..CompileOptions::partitioned(devices)
-    };
+    }
+    // Without this, XLA's CPU compiler leaves NaNs out of `max` and `min` over a dimension.
+    .option("xla_cpu_enable_fast_min_max", false);
     let key = CacheKey::new(&[
         module.identity().as_bytes(),
         &options.encode(),

@@ -14,13 +14,13 @@ use shardax_core::{Function, On, Path, Tensor, TensorType, Tree};
 use shardax_sharding::Layout;
 
 use crate::array::Array;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::intern::intern_type;
 use crate::pjrt::ExecuteOptions;
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
 pub use program::Program;
-use program::{Specialized, described};
+use program::{Specialized, described, no_faults};
 
 /// A function to be compiled for each kind of arguments it is called with.
 ///
@@ -56,7 +56,7 @@ pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
 pub struct Jit<S, F: Function<S>> {
     f: F,
     options: Options,
-    /// Compiled programs, the one used last in front.
+    /// Compiled programs, the latest in front.
     programs: RwLock<Programs<F::Args, F::Output>>,
 }
 
@@ -193,13 +193,7 @@ impl<S, F: Function<S>> Jit<S, F> {
                 ));
             }
         });
-        match faults.is_empty() {
-            true => Ok(()),
-            false => Err(Error::Call {
-                program: self.options.name.clone(),
-                faults,
-            }),
-        }
+        no_faults(&self.options.name, faults)
     }
 
     fn find(
@@ -226,7 +220,7 @@ impl<S, F: Function<S>> Jit<S, F> {
 
 impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
     fn run(&self, leaves: &[&Array]) -> Result<On<R, Array>> {
-        let placed: Placed = self.place(leaves)?;
+        let placed = self.place(leaves)?;
         let executable = &self.program.inner.executable;
         let execution = executable
             .execute(
@@ -259,7 +253,6 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
         for (i, (leaf, input)) in leaves.iter().zip(&self.program.inner.inputs).enumerate() {
             match leaf.shared_sharding() {
                 Some(sharding) if Arc::ptr_eq(sharding, &input.sharding) => {}
-                Some(sharding) if **sharding == *input.sharding => {}
                 Some(sharding) => faults.push(format!(
                     "{} lies as {sharding}, and the program wants it as {}: make it by a program \
                      whose result is annotated so, or put it there with `Array::put`",
@@ -269,12 +262,7 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
                 None => placed.put(i, leaf.put_shared(client, &input.sharding)?),
             }
         }
-        match faults.is_empty() {
-            true => Ok(placed),
-            false => Err(Error::Call {
-                program: self.program.inner.name.clone(),
-                faults,
-            }),
-        }
+        no_faults(&self.program.inner.name, faults)?;
+        Ok(placed)
     }
 }

@@ -66,6 +66,17 @@ pub(super) fn described(kind: &str, path: &str, ty: &TensorType) -> String {
     }
 }
 
+/// An error of the program, if there are faults.
+pub(super) fn no_faults(program: &str, faults: Vec<String>) -> Result<()> {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Call {
+        program: program.to_owned(),
+        faults,
+    })
+}
+
 /// A result of a program.
 #[derive(Clone, Debug)]
 pub struct Output {

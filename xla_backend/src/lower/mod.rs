@@ -47,7 +47,7 @@ pub struct Module {
     /// Definitions of the locations that `body` refers to.
     locations: String,
     /// The source of each location, by its number.
-    sources: Vec<(String, Source)>,
+    sources: Vec<Source>,
 }
 
 impl Module {
@@ -72,7 +72,7 @@ impl Module {
     /// The user's line for the `op_name` of an optimized instruction.
     pub fn source_of(&self, op_name: &str) -> Option<Source> {
         let (_, number) = names::split_number(op_name)?;
-        self.sources.get(number).map(|(_, source)| *source)
+        self.sources.get(number).copied()
     }
 }
 
@@ -198,11 +198,36 @@ impl Lowering<'_> {
         arguments: &[Argument],
         results: &[Option<PartitionSpec>],
     ) {
+        let signature = self.signature(graph, arguments, results);
+        self.out
+            .line(format_args!("func.func public @main{signature} {{"));
         let mut values: Values = vec![None; graph.value_count()];
-        let mut signature = String::from("func.func public @main(");
+        for (i, input) in graph.inputs().iter().enumerate() {
+            values[input.index()] = Some(Ssa::argument(i));
+        }
+        let splits: Vec<Vec<Axes>> = graph
+            .inputs()
+            .iter()
+            .zip(arguments)
+            .map(|(&input, argument)| match &argument.spec {
+                Some(spec) => spec.entries().to_vec(),
+                None => split::unknown(graph.ty(input).rank()),
+            })
+            .collect();
+        self.equations(graph, &mut values, splits);
+        self.finish("func.return", graph, &values, graph.outputs());
+        self.out.line(format_args!("}}"));
+    }
+
+    /// `(%arg0: type {attributes} loc(name)) -> (type {attributes})`
+    fn signature(
+        &self,
+        graph: &Graph,
+        arguments: &[Argument],
+        results: &[Option<PartitionSpec>],
+    ) -> String {
+        let mut signature = String::from("(");
         for (i, (&input, argument)) in graph.inputs().iter().zip(arguments).enumerate() {
-            let ssa = Ssa::argument(i);
-            values[input.index()] = Some(ssa);
             let comma = if i == 0 { "" } else { ", " };
             let ty = tensor_type(graph.ty(input));
             let mut attributes: Vec<String> = self
@@ -215,7 +240,7 @@ impl Lowering<'_> {
             }
             let attributes = braced(&attributes);
             // Writing to a string does not fail.
-            let _ = write!(signature, "{comma}{ssa}: {ty}{attributes}");
+            let _ = write!(signature, "{comma}{}: {ty}{attributes}", Ssa::argument(i));
             if !argument.name.is_empty() {
                 let _ = write!(signature, " loc({})", names::quoted(&argument.name));
             }
@@ -232,20 +257,8 @@ impl Lowering<'_> {
                 .collect();
             let _ = write!(signature, "{comma}{ty}{}", braced(&attributes));
         }
-        signature.push_str(") {");
-        self.out.line(format_args!("{signature}"));
-        let splits: Vec<Vec<Axes>> = graph
-            .inputs()
-            .iter()
-            .zip(arguments)
-            .map(|(&input, argument)| match &argument.spec {
-                Some(spec) => spec.entries().to_vec(),
-                None => split::unknown(graph.ty(input).rank()),
-            })
-            .collect();
-        self.equations(graph, &mut values, splits);
-        self.finish("func.return", graph, &values, graph.outputs());
-        self.out.line(format_args!("}}"));
+        signature.push(')');
+        signature
     }
 
     /// Lowers the equations of a graph whose inputs are defined, and split as told.
@@ -279,7 +292,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Resolves an annotation; faults are kept with the line they are on.
+    /// Keeps what is wrong with an annotation, with the line it is on.
     fn fault(&mut self, what: String, source: Source, faults: Vec<SpecFault>) {
         let faults = faults.into_iter().map(|fault| LayoutFault {
             what: what.clone(),

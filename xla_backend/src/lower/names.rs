@@ -49,7 +49,7 @@ impl Locations {
     }
 
     /// The table, and the source of each number.
-    pub(super) fn finish(self) -> (String, Vec<(String, Source)>) {
+    pub(super) fn finish(self) -> (String, Vec<Source>) {
         let mut table = String::new();
         for (number, (name, source)) in self.entries.iter().enumerate() {
             // Writing to a string does not fail.
@@ -62,7 +62,8 @@ impl Locations {
                 source.column()
             );
         }
-        (table, self.entries)
+        let sources = self.entries.into_iter().map(|(_, source)| source);
+        (table, sources.collect())
     }
 }
 

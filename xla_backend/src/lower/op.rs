@@ -5,7 +5,6 @@ use std::fmt::{self, Write};
 use shardax_core::{
     Binary, Comparison, DType, DotDims, Equation, Graph, Op, Reducer, TensorType, Unary,
 };
-
 use shardax_sharding::Axes;
 use smallvec::smallvec;
 
@@ -384,7 +383,7 @@ fn dot(dims: &DotDims) -> String {
 }
 
 /// The value that changes nothing.
-fn neutral(reducer: Reducer, dtype: DType) -> String {
+pub(super) fn neutral(reducer: Reducer, dtype: DType) -> String {
     let extremum = |lowest: bool| match dtype {
         DType::Bool => (!lowest).to_string(),
         DType::F16 => if lowest { "0xFC00" } else { "0x7C00" }.to_owned(),
@@ -403,11 +402,11 @@ fn neutral(reducer: Reducer, dtype: DType) -> String {
             if lowest {
                 "0".to_owned()
             } else {
-                (u64::MAX >> (64 - bits(dtype))).to_string()
+                (u64::MAX >> (64 - dtype.bits())).to_string()
             }
         }
         dtype => {
-            let lowest_value = i64::MIN >> (64 - bits(dtype));
+            let lowest_value = i64::MIN >> (64 - dtype.bits());
             if lowest { lowest_value } else { !lowest_value }.to_string()
         }
     };
@@ -417,19 +416,12 @@ fn neutral(reducer: Reducer, dtype: DType) -> String {
         (Reducer::And, DType::Bool) => "true".to_owned(),
         (Reducer::Sum | Reducer::Or, DType::Bool) => "false".to_owned(),
         (Reducer::And, dtype) if dtype.is_unsigned_integer() => {
-            (u64::MAX >> (64 - bits(dtype))).to_string()
+            (u64::MAX >> (64 - dtype.bits())).to_string()
         }
         (Reducer::And, _) => "-1".to_owned(),
         (Reducer::Sum | Reducer::Or, DType::C64) => "(0.0, 0.0)".to_owned(),
         (Reducer::Sum | Reducer::Or, dtype) if dtype.is_float() => "0.0".to_owned(),
         (Reducer::Sum | Reducer::Or, _) => "0".to_owned(),
-    }
-}
-
-fn bits(dtype: DType) -> usize {
-    match dtype {
-        DType::I4 | DType::U4 => 4,
-        dtype => 8 * dtype.host_bytes(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Loops as `stablehlo.while`.
 
-use shardax_core::{DType, Equation, Graph, Scan, TensorType};
+use shardax_core::{DType, Equation, Graph, Reducer, Scan, TensorType};
 
+use super::op::neutral;
 use super::writer::{Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values, read};
 
@@ -16,15 +17,19 @@ impl Lowering<'_> {
         loc: &str,
     ) -> Results {
         let body = &scan.body;
-        let counter_type = TensorType::scalar(DType::I32);
         let operands: Vec<Ssa> = equation.operands.iter().map(|&o| read(values, o)).collect();
-        let (carries, rest) = operands.split_at(scan.carries);
-        let (scanned, constants) = rest.split_at(scan.xs);
+        if scan.length == 0 {
+            // No iteration, and no element that the body could be written for.
+            let stacked = &equation.results[scan.carries..];
+            let empty = stacked.iter().map(|&r| self.zeros(graph.ty(r)));
+            let carries = operands[..scan.carries].iter().copied();
+            return carries.chain(empty).collect();
+        }
 
-        let mut types = vec![counter_type.clone()];
+        let mut types = vec![TensorType::scalar(DType::I32)];
         types.extend(equation.results.iter().map(|&r| graph.ty(r).clone()));
         let mut initial = vec![self.integer(0)];
-        initial.extend(carries);
+        initial.extend(&operands[..scan.carries]);
         for ty in &types[1 + scan.carries..] {
             initial.push(self.zeros(ty));
         }
@@ -43,45 +48,16 @@ impl Lowering<'_> {
             bindings.join(", "),
             spelled.join(", ")
         ));
-        self.out.line(format_args!("cond {{"));
-        let length = self.integer(scan.length);
-        let more = self.out.fresh();
-        self.out.line(format_args!(
-            "{more} = stablehlo.compare LT, {}, {length}, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>",
-            state[0]
-        ));
-        self.out
-            .line(format_args!("stablehlo.return {more} : tensor<i1>"));
-        self.out.line(format_args!("}} do {{"));
+        self.loop_condition(state[0], scan.length);
 
+        self.out.line(format_args!("do {{"));
         let index = if scan.reverse {
             let last = self.integer(scan.length.saturating_sub(1));
-            self.arithmetic("subtract", last, state[0], &counter_type)
+            self.arithmetic("subtract", last, state[0])
         } else {
             state[0]
         };
-        let mut inner: Values = vec![None; body.value_count()];
-        let inputs = body.inputs();
-        for (&input, &carry) in inputs.iter().zip(&state[1..]).take(scan.carries) {
-            inner[input.index()] = Some(carry);
-        }
-        for (i, &array) in scanned.iter().enumerate() {
-            let array_type = graph.ty(equation.operands[scan.carries + i]);
-            let input = inputs[scan.carries + i];
-            // An element of a stacked parameter is called after it.
-            let name = array
-                .argument_position()
-                .map(|i| self.arguments[i].name.as_str());
-            let label = match name {
-                Some(name) if !name.is_empty() => self.locations.labeled(equation.source, name),
-                _ => loc.to_owned(),
-            };
-            inner[input.index()] =
-                Some(self.element(array, array_type, index, body.ty(input), &label));
-        }
-        for (&input, &constant) in inputs[scan.carries + scan.xs..].iter().zip(constants) {
-            inner[input.index()] = Some(constant);
-        }
+        let mut inner = self.body_inputs((graph, equation, scan), &operands, &state, index, loc);
         let splits = equation.operands.iter().enumerate().map(|(i, &operand)| {
             let scanned = (scan.carries..scan.carries + scan.xs).contains(&i);
             // An element of a scanned array has lost the leading dimension.
@@ -94,7 +70,7 @@ impl Lowering<'_> {
         self.equations(body, &mut inner, splits.collect());
 
         let one = self.integer(1);
-        let mut next = vec![self.arithmetic("add", state[0], one, &counter_type)];
+        let mut next = vec![self.arithmetic("add", state[0], one)];
         for (i, &output) in body.outputs().iter().enumerate() {
             let value = read(&inner, output);
             next.push(if i < scan.carries {
@@ -116,6 +92,53 @@ impl Lowering<'_> {
             .collect()
     }
 
+    /// `cond { counter < length }`
+    fn loop_condition(&mut self, counter: Ssa, length: usize) {
+        self.out.line(format_args!("cond {{"));
+        let length = self.integer(length);
+        let more = self.out.fresh();
+        self.out.line(format_args!(
+            "{more} = stablehlo.compare LT, {counter}, {length}, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>"
+        ));
+        self.out
+            .line(format_args!("stablehlo.return {more} : tensor<i1>"));
+        self.out.line(format_args!("}}"));
+    }
+
+    /// The values of the body with its inputs defined: carries from the loop's state, elements of
+    /// the scanned arrays, and constants.
+    fn body_inputs(
+        &mut self,
+        (graph, equation, scan): (&Graph, &Equation, &Scan),
+        operands: &[Ssa],
+        state: &[Ssa],
+        index: Ssa,
+        loc: &str,
+    ) -> Values {
+        let body = &scan.body;
+        let mut values: Values = vec![None; body.value_count()];
+        for (i, (&input, &operand)) in body.inputs().iter().zip(operands).enumerate() {
+            let value = if i < scan.carries {
+                state[1 + i]
+            } else if i < scan.carries + scan.xs {
+                // An element of a stacked parameter is called after it.
+                let name = operand
+                    .argument_position()
+                    .map(|i| self.arguments[i].name.as_str());
+                let label = match name {
+                    Some(name) if !name.is_empty() => self.locations.labeled(equation.source, name),
+                    _ => loc.to_owned(),
+                };
+                let array_type = graph.ty(equation.operands[i]);
+                self.element(operand, array_type, index, body.ty(input), &label)
+            } else {
+                operand
+            };
+            values[input.index()] = Some(value);
+        }
+        values
+    }
+
     fn integer(&mut self, value: usize) -> Ssa {
         let ssa = self.out.fresh();
         self.out.line(format_args!(
@@ -124,22 +147,17 @@ impl Lowering<'_> {
         ssa
     }
 
-    fn arithmetic(&mut self, op: &str, lhs: Ssa, rhs: Ssa, ty: &TensorType) -> Ssa {
+    fn arithmetic(&mut self, op: &str, lhs: Ssa, rhs: Ssa) -> Ssa {
         let ssa = self.out.fresh();
-        let ty = tensor_type(ty);
-        self.out
-            .line(format_args!("{ssa} = stablehlo.{op} {lhs}, {rhs} : {ty}"));
+        self.out.line(format_args!(
+            "{ssa} = stablehlo.{op} {lhs}, {rhs} : tensor<i32>"
+        ));
         ssa
     }
 
     pub(super) fn zeros(&mut self, ty: &TensorType) -> Ssa {
         let scalar = self.out.fresh();
-        let zero = match ty.dtype {
-            DType::Bool => "false",
-            DType::C64 => "(0.0, 0.0)",
-            dtype if dtype.is_float() => "0.0",
-            _ => "0",
-        };
+        let zero = neutral(Reducer::Sum, ty.dtype);
         let element = tensor_type(&TensorType::scalar(ty.dtype));
         self.out.line(format_args!(
             "{scalar} = stablehlo.constant dense<{zero}> : {element}"
@@ -161,15 +179,10 @@ impl Lowering<'_> {
         to: &TensorType,
         loc: &str,
     ) -> Ssa {
-        let zero = if to.rank() > 0 {
-            Some(self.integer(0))
-        } else {
-            None
-        };
+        let starts = self.starts(index, to.rank());
         let mut sizes = vec![1];
         sizes.extend(&to.shape);
         let window = TensorType::new(from.dtype, &sizes);
-        let starts = starts(index, zero, to.rank());
         let sliced = self.out.fresh();
         let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
         let (from, window) = (tensor_type(from), tensor_type(&window));
@@ -189,11 +202,7 @@ impl Lowering<'_> {
     /// `array` with `array[index] = value`
     fn store(&mut self, array: Ssa, into: &TensorType, index: Ssa, value: Ssa, loc: &str) -> Ssa {
         let ty = TensorType::new(into.dtype, &into.shape[1..]);
-        let zero = if ty.rank() > 0 {
-            Some(self.integer(0))
-        } else {
-            None
-        };
+        let starts = self.starts(index, ty.rank());
         let mut sizes = vec![1];
         sizes.extend(&ty.shape);
         let window = tensor_type(&TensorType::new(ty.dtype, &sizes));
@@ -202,7 +211,6 @@ impl Lowering<'_> {
             "{update} = stablehlo.reshape {value} : ({}) -> {window} {loc}",
             tensor_type(&ty)
         ));
-        let starts = starts(index, zero, ty.rank());
         let ssa = self.out.fresh();
         let into = tensor_type(into);
         let integers = vec!["tensor<i32>"; ty.rank() + 1].join(", ");
@@ -211,10 +219,13 @@ impl Lowering<'_> {
         ));
         ssa
     }
-}
 
-fn starts(index: Ssa, zero: Option<Ssa>, rank: usize) -> String {
-    let mut names = vec![index.to_string()];
-    names.extend(zero.iter().flat_map(|zero| vec![zero.to_string(); rank]));
-    names.join(", ")
+    /// `index, 0, 0`: the starts of an element of an array that has `rank` more dimensions.
+    fn starts(&mut self, index: Ssa, rank: usize) -> String {
+        let mut starts = index.to_string();
+        if rank > 0 {
+            starts.push_str(&format!(", {}", self.integer(0)).repeat(rank));
+        }
+        starts
+    }
 }

@@ -20,6 +20,7 @@ enum Kind {
 }
 
 impl Ssa {
+    /// A name that no operation defines.
     pub(super) const UNDEFINED: Ssa = Ssa {
         kind: Kind::Result,
         number: u32::MAX,
@@ -38,9 +39,7 @@ impl Ssa {
             index: None,
         }
     }
-}
 
-impl Ssa {
     /// Appends the name; a program has so many that the formatting machinery would be felt.
     fn push_to(self, text: &mut String) {
         text.push_str(match self.kind {

@@ -98,7 +98,7 @@ pub struct Branch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pass {
-    /// Computing values: `op_name` has a scope `jvp(...)`, as JAX names it.
+    /// Computing values: `op_name` has a scope `jvp(...)`, as JAX names it. Shardax names none.
     Forward,
     /// Computing gradients: `op_name` has the scope `backward`, or `transpose(...)` as JAX names it.
     Backward,
@@ -106,13 +106,32 @@ pub enum Pass {
 
 impl Pass {
     pub(super) fn of(op_name: &str) -> Option<Self> {
-        let has = |scope: &str| op_name.split('/').any(|part| part.starts_with(scope));
-        match () {
-            () if has("transpose(") || has(shardax_core::BACKWARD) => Some(Pass::Backward),
-            () if has("jvp(") => Some(Pass::Forward),
-            () => None,
+        let (common, combined) = split_combined(op_name);
+        let scopes = || {
+            let parts = combined.split([':', '/']);
+            common
+                .split('/')
+                .chain(parts.map(|part| part.trim_start_matches('(')))
+        };
+        let has = |jax: &str| scopes().any(|scope| scope.starts_with(jax));
+        if has("transpose(") || scopes().any(|scope| scope == shardax_core::BACKWARD) {
+            Some(Pass::Backward)
+        } else if has("jvp(") {
+            Some(Pass::Forward)
+        } else {
+            None
         }
     }
+}
+
+/// The name that all parts of a combined instruction have in common, and the rest of their names:
+/// XLA calls one that is made of `a/b/c` and `a/d` `a/(b/c:d)`.
+pub(super) fn split_combined(op_name: &str) -> (&str, &str) {
+    let begins = match op_name.starts_with('(') {
+        true => Some(0),
+        false => op_name.find("/(").map(|slash| slash + 1),
+    };
+    op_name.split_at(begins.unwrap_or(op_name.len()))
 }
 
 /// The sum over all collectives of one kind over the same axes.
@@ -237,6 +256,26 @@ impl CollectiveReport {
 mod tests {
     use super::*;
     use crate::report::tests::{DDP, KINDS, MEGATRON, report, summary};
+
+    #[test]
+    fn scopes_tell_the_pass() {
+        let backward = [
+            "backward/mlp/dot_general#7",
+            "(backward/dot_general#1:backward/add#2:reduce_sum#3)",
+            "block/(reduce_sum#3:backward/dot_general#1)",
+            "jit(step)/transpose(jvp(mlp))/dot_general",
+            "jit(step)/(jvp()/add:transpose(jvp())/dot_general)",
+        ];
+        for op_name in backward {
+            assert_eq!(Pass::of(op_name), Some(Pass::Backward), "{op_name}");
+        }
+        assert_eq!(
+            Pass::of("jit(step)/jvp(mlp)/dot_general"),
+            Some(Pass::Forward)
+        );
+        assert_eq!(Pass::of("backward_lstm/dot_general#7"), None);
+        assert_eq!(Pass::of(""), None);
+    }
 
     #[test]
     fn ddp_reduces_each_gradient_byte_once() {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::collectives::{Collective, CollectiveReport, Pass, Total};
+use super::collectives::{Collective, CollectiveReport, Pass, Total, split_combined};
 use super::hlo::SourceLine;
 use super::memory::human_bytes;
 
@@ -225,9 +225,10 @@ fn short_line(source: &SourceLine) -> String {
     format!("{}:{}", short.display(), source.line)
 }
 
-/// The last two scopes that name something of the user's.
+/// The last two scopes that name something of the user's, of all that a combined collective does.
 fn short_name(op_name: &str) -> Option<String> {
-    let names: Vec<&str> = op_name
+    let (common, _) = split_combined(op_name);
+    let names: Vec<&str> = common
         .split('/')
         .filter(|scope| !STRUCTURE.contains(scope) && !scope.contains('('))
         .collect();
@@ -307,6 +308,14 @@ collectives in one step of `jit_step` on mesh data=2 x model=4
             Some("mlp/dot_general".into())
         );
         assert_eq!(short_name("jit(step)/while"), None);
+        assert_eq!(
+            short_name("mlp/(backward/dot_general:add)"),
+            Some("mlp".into())
+        );
+        assert_eq!(
+            short_name("(backward/dot_general:backward/add:reduce_sum)"),
+            None
+        );
         assert_eq!(short_name(""), None);
         let line = |file: &str| {
             short_line(&SourceLine {
