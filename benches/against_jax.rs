@@ -297,10 +297,7 @@ fn step(repeat: usize, size: Size, name: &str) -> Result<Value, Box<dyn Error>> 
     loss.item::<f32>()?;
     let first = begin.elapsed();
     // Tokens are put on the devices beforehand, as in the JAX half.
-    let input = step.compile((
-        state.map_leaves(&mut Path::root(), &mut |_, a| a.ty().clone()),
-        batches[0].ty().clone(),
-    ))?;
+    let input = step.compile((state.types(), batches[0].ty().clone()))?;
     let sharding = input
         .inputs()
         .last()

@@ -27,14 +27,14 @@ pub use shardax_macros::{Module, shard};
 pub use shardax_sharding::{Layout, Mesh, Partitioner, Preset, picture};
 pub use shardax_train as train;
 pub use shardax_xla as xla;
-pub use shardax_xla::{Array, Jit, Program, Runtime, Sharding, jit};
+pub use shardax_xla::{Array, ArrayTree, Jit, Program, Runtime, Sharding, jit};
 
 /// What most programs import.
 pub mod prelude {
     pub use crate::random::Key;
     pub use crate::{
-        Array, DType, Dim, Layout, Leaf, Mesh, Module, Partitioner, Path, Preset, Stack, Tensor,
-        TensorType, Tree, concatenate, einsum, grad, jit, jvp, remat, scan, scope, shard,
+        Array, ArrayTree, DType, Dim, Layout, Leaf, Mesh, Module, Partitioner, Path, Preset, Stack,
+        Tensor, TensorType, Tree, concatenate, einsum, grad, jit, jvp, remat, scan, scope, shard,
         value_and_grad, vjp,
     };
 }

@@ -33,7 +33,7 @@ fn compiled(layout: Layout) -> Program {
     let step = jit(move |state: TrainState, tokens: Tensor| recipe.step(state, tokens));
     let step = step.name("train_step").layout(&layout).donate(&[0]);
     let state = init.call(()).unwrap();
-    let types = state.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone());
+    let types = state.types();
     let tokens = trace(|| reference::tokens(config, batch, 1).index(0, 0), ())
         .unwrap()
         .output_types();

@@ -292,7 +292,7 @@ fn donated_memory_is_given_over() -> Result<()> {
         );
     }
     assert!(new.w.shards().iter().all(|shard| !shard.is_deleted()));
-    let types = new.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone());
+    let types = new.types();
     let program: Program = step.compile((types, batch().ty().clone()))?;
     let memory = program.memory()?;
     assert_eq!(memory.alias, 2 * 64 * 4 + 4, "all of the state: {memory:?}");

@@ -138,12 +138,40 @@ pub(crate) fn slice(x: Tensor, starts: Dims, limits: Dims, strides: Dims) -> Ten
     emit1(op, &[x], Location::caller())
 }
 
+/// Padding between elements is written as padding of a dimension of its own: the partitioner gets
+/// an interior padding wrong when it splits a result whose operand is whole.
 #[track_caller]
 pub(crate) fn pad(x: Tensor, value: Tensor, low: Dims, high: Dims, interior: Dims) -> Tensor {
+    let mut x = x;
+    for (dim, &gap) in interior.iter().enumerate() {
+        let mut shape = x.ty().shape;
+        let size = shape[dim];
+        if gap == 0 || size < 2 {
+            continue;
+        }
+        shape.insert(dim + 1, 1);
+        let apart = reshape(x, &shape);
+        let none: Dims = smallvec![0; shape.len()];
+        let mut gaps = none.clone();
+        gaps[dim + 1] = gap;
+        let op = Op::Pad {
+            low: none.clone(),
+            high: gaps,
+            interior: none,
+        };
+        let padded = emit1(op, &[apart, value], Location::caller());
+        let mut shape = padded.ty().shape;
+        shape[dim] *= shape.remove(dim + 1);
+        let limit = shape[dim] - gap;
+        x = slice_dim(reshape(padded, &shape), dim, 0, limit);
+    }
+    if low.iter().chain(&high).all(|&count| count == 0) {
+        return x;
+    }
     let op = Op::Pad {
+        interior: smallvec![0; low.len()],
         low,
         high,
-        interior,
     };
     emit1(op, &[x, value], Location::caller())
 }

@@ -89,9 +89,12 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // 4. The training step is compiled once, and says what its devices tell each other.
     let step = move |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
     let step = jit(step).name("train_step").layout(&layout).donate(&[0]);
-    let types = state.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone());
+    let types = state.types();
     let program = step.compile((types, TensorType::new(DType::I32, [batch, window])))?;
     println!("{}", program.collectives()?);
+    for remark in program.remarks() {
+        println!("note: {remark}");
+    }
 
     // 5. Steps are launched without waiting, each on the state that the one before gives up.
     let mut progress = Progress::new(steps);

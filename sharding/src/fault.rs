@@ -195,22 +195,23 @@ impl fmt::Display for Note {
     }
 }
 
+/// The one of `known` that `name` is most likely a misspelling of, if any is near enough.
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |known: &&str| strsim::osa_distance(name, known);
+    let nearest = known.into_iter().min_by_key(distance)?;
+    (distance(&nearest) * 3 <= name.chars().count().max(3)).then_some(nearest)
+}
+
 /// `; did you mean ...` or the names that there are, to stand after a message.
 pub(crate) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     if known.is_empty() {
         return ": it has none at all".to_owned();
     }
-    let nearest = known
-        .iter()
-        .copied()
-        .min_by_key(|known| strsim::osa_distance(name, known));
-    match nearest {
-        Some(near) if strsim::osa_distance(name, near) * 3 <= name.chars().count().max(3) => {
-            format!(": did you mean `{near}`? There are {}", known.join(", "))
-        }
-        _ if known.len() == 1 => format!(": there is only {}", known[0]),
-        _ => format!(": there are {}", known.join(", ")),
+    match did_you_mean(name, known.iter().copied()) {
+        Some(near) => format!(": did you mean `{near}`? There are {}", known.join(", ")),
+        None if known.len() == 1 => format!(": there is only {}", known[0]),
+        None => format!(": there are {}", known.join(", ")),
     }
 }
 

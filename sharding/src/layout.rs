@@ -121,6 +121,12 @@ impl Layout {
         self.partitioner
     }
 
+    /// The logical names that have a rule.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let rules = self.rules.iter().chain(&self.storage_rules);
+        rules.map(|rule| rule.name.as_str())
+    }
+
     /// The axes of [`Layout::shard`] for a logical name.
     pub(crate) fn axes_of(&self, name: &str) -> Option<&Axes> {
         find(&self.rules, name)

@@ -34,7 +34,7 @@ mod spec;
 pub use axes::Axes;
 pub use dim::Dim;
 pub use error::{Error, MeshFault, RuleFault};
-pub use fault::{Dimension, Note, SpecFault};
+pub use fault::{Dimension, Note, SpecFault, did_you_mean};
 pub use layout::{Layout, Partitioner};
 pub use mesh::{Mesh, MeshAxis};
 pub use picture::picture;

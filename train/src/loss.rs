@@ -15,7 +15,10 @@ pub fn cross_entropy(logits: Tensor, targets: Tensor) -> Tensor {
     let (ty, indices) = (logits.ty(), targets.ty());
     let fits = ty.dtype.is_float()
         && indices.dtype.is_integer()
-        && ty.shape.split_last().is_some_and(|(_, outer)| *outer == indices.shape[..]);
+        && ty
+            .shape
+            .split_last()
+            .is_some_and(|(_, outer)| *outer == indices.shape[..]);
     if !fits {
         let problem = format!("the logits are {ty} and the targets {indices}");
         let help = "give logits [..., classes] and one integer, the class, for each position [...]; \

@@ -107,9 +107,7 @@ fn cross_entropy_is_its_formula_and_so_is_its_gradient() {
 #[test]
 fn targets_that_are_no_classes_are_refused_or_nan() {
     let logits = numbers(8, 4);
-    let loss = |targets: Array| {
-        jit(cross_entropy).call((array(&logits, &[2, 4]), targets))
-    };
+    let loss = |targets: Array| jit(cross_entropy).call((array(&logits, &[2, 4]), targets));
     let column = loss(Array::from_slice(&[0, 3], [2, 1]).unwrap()).unwrap_err();
     let message = column.to_string();
     assert!(

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use shardax_core::{DType, Element, Leaf, TensorType};
+use shardax_core::{DType, Element, Leaf, Path, TensorType, Tree};
 use shardax_sharding::{Mesh, PartitionSpec};
 use smallvec::SmallVec;
 
@@ -280,6 +280,16 @@ impl fmt::Debug for Array {
         }
     }
 }
+
+/// A tree of arrays, such as a model while it runs.
+pub trait ArrayTree: Tree<Array> {
+    /// The same structure with the arrays' types, to compile a function for: `step.compile((state.types(), ...))`.
+    fn types(&self) -> Self::With<TensorType> {
+        self.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone())
+    }
+}
+
+impl<T: Tree<Array>> ArrayTree for T {}
 
 /// Rows of a window: (offset in the array, offset in the window), in bytes, and their length.
 fn rows(ty: &TensorType, bounds: &[Range<usize>]) -> (Vec<(usize, usize)>, usize) {

@@ -14,7 +14,7 @@ pub mod plugin;
 pub mod report;
 mod runtime;
 
-pub use array::{Array, Sharding};
+pub use array::{Array, ArrayTree, Sharding};
 pub use error::{ArgumentFault, Error, ErrorCode, LayoutFault, PjrtError, Result};
 pub use jit::{Jit, Program, jit};
 pub use runtime::Runtime;

@@ -321,8 +321,13 @@ impl Rule<'_> {
         if *value != TensorType::scalar(ty.dtype) {
             return self.dtype_error(format!("the padding {value} is not a scalar of {ty}"), None);
         }
+        // What is beyond all sizes is refused as such.
         let padded = |dim: usize, size: usize| {
-            low[dim] + high[dim] + size + size.saturating_sub(1) * interior[dim]
+            size.saturating_sub(1)
+                .saturating_mul(interior[dim])
+                .saturating_add(size)
+                .saturating_add(low[dim])
+                .saturating_add(high[dim])
         };
         let shape: Shape = ty
             .shape
@@ -354,7 +359,7 @@ impl Rule<'_> {
                      {dimension} alone"
                 ));
             }
-            shape[dimension] += ty.shape[dimension];
+            shape[dimension] = shape[dimension].saturating_add(ty.shape[dimension]);
         }
         Ok(TensorType::new(first.dtype, shape))
     }

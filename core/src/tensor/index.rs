@@ -282,7 +282,11 @@ fn checked(
     // Where the dimension is split, the partitioner computes with the first index of each shard in
     // the type of the indices, and a narrow one cannot hold it.
     if Literal::scalar(Number::Int(ty.shape[dim] as i64), index_ty.dtype).is_none() {
-        let wide = if last > i32::MAX as usize { DType::I64 } else { DType::I32 };
+        let wide = if last > i32::MAX as usize {
+            DType::I64
+        } else {
+            DType::I32
+        };
         return checked(op, lax::convert(indices, wide), ty, dim, source);
     }
     let inside = inside(indices, index_ty.dtype, last);

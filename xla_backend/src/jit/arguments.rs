@@ -25,7 +25,9 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
         let fits = |leaf: &Array, input: &Input| {
             Arc::ptr_eq(leaf.shared_type(), &input.ty)
                 && match leaf.shared_sharding() {
-                    Some(sharding) if !input.is_annotated => Arc::ptr_eq(sharding, &input.sharding),
+                    Some(sharding) if input.dims.is_none() => {
+                        Arc::ptr_eq(sharding, &input.sharding)
+                    }
                     _ => true,
                 }
         };

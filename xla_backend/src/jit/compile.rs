@@ -128,7 +128,8 @@ impl Placement<'_> {
                 let signature = &signatures[position];
                 let shape = &signature.ty.shape;
                 let stated = stated_of_input(graph, graph.inputs()[position]);
-                let is_annotated = path.dims().is_some() || stated.is_some();
+                let stated_dims = stated.map(|constraint| constraint.dims.to_vec());
+                let dims = path.dims().or(stated_dims);
                 let (spec, notes) = match (path.dims(), stated) {
                     (Some(dims), _) => self.resolve(
                         described("argument", &path.to_string(), &signature.ty),
@@ -153,7 +154,7 @@ impl Placement<'_> {
                     path: path.to_string(),
                     ty: signature.ty.clone(),
                     sharding: intern_sharding(sharding),
-                    is_annotated,
+                    dims,
                     notes,
                 });
             });

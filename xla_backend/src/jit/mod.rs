@@ -7,6 +7,7 @@
 mod arguments;
 mod compile;
 mod program;
+mod remarks;
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use shardax_core::{Graph, TensorType};
+use shardax_core::{Dim, Graph, TensorType};
+
+use super::remarks::remarks;
 use shardax_sharding::{Layout, Note};
 
 use crate::array::Sharding;
@@ -46,8 +48,8 @@ pub struct Input {
     pub ty: Arc<TensorType>,
     /// How it lies on the devices.
     pub sharding: Arc<Sharding>,
-    /// Whether an annotation says so.
-    pub is_annotated: bool,
+    /// The names of its dimensions, if an annotation gives them; it says how it lies then.
+    pub dims: Option<Vec<Dim>>,
     /// Choices that the layout made for it.
     pub notes: Vec<Note>,
 }
@@ -112,6 +114,13 @@ impl Program {
     /// The results, in the order of the leaves.
     pub fn outputs(&self) -> &[Output] {
         &self.inner.outputs
+    }
+
+    /// What is worth knowing of the program though nothing is wrong with it, a sentence each: large
+    /// arguments that every device holds whole because nobody annotated them, choices that the
+    /// layout made, and rules whose name looks like a misspelling of an annotation's.
+    pub fn remarks(&self) -> Vec<String> {
+        remarks(&self.inner.inputs, &self.inner.graph, &self.inner.layout)
     }
 
     /// Whether it was loaded from the cache on disk rather than compiled.

@@ -1,0 +1,71 @@
+//! What a compiled program says of itself though nothing is wrong.
+
+use shardax::prelude::*;
+
+#[derive(Clone, Module)]
+struct Linear<L = Tensor> {
+    #[shard(embed, mlp)]
+    weight: L,
+}
+
+fn types(weight: [usize; 2], x: [usize; 2]) -> (Linear<TensorType>, TensorType) {
+    let ty = |shape| TensorType::new(DType::F32, shape);
+    (Linear { weight: ty(weight) }, ty(x))
+}
+
+fn forward(model: Linear, x: Tensor) -> Tensor {
+    x.dot(model.weight).sum(..)
+}
+
+fn mesh() -> Mesh {
+    Mesh::new([("data", 2), ("model", 4)]).unwrap()
+}
+
+#[test]
+fn a_batch_without_annotation_is_remarked() {
+    let program = jit(forward).layout(&Layout::megatron(mesh()).unwrap());
+    let program = program.compile(types([16, 32], [8, 16])).unwrap();
+    assert_eq!(
+        program.remarks(),
+        [
+            "argument `1` f32[8,16] is whole on each of 8 devices, for it has no annotation: if it is \
+             to be split, name its dimensions with `#[shard(...)]`"
+        ]
+    );
+    let annotated = |model: Linear, x: Tensor| {
+        forward(model, x.shard(&[Dim::Logical("batch"), Dim::Unsharded]))
+    };
+    let program = jit(annotated).layout(&Layout::megatron(mesh()).unwrap());
+    let program = program.compile(types([16, 32], [8, 16])).unwrap();
+    assert_eq!(program.remarks(), Vec::<String>::new());
+}
+
+#[test]
+fn a_rule_for_a_misspelled_name_is_remarked() {
+    let layout = Layout::new(mesh())
+        .shard("mpl", "model")
+        .shard("batch", "data");
+    let program = jit(forward).layout(&layout);
+    let program = program.compile(types([16, 32], [1, 16])).unwrap();
+    assert_eq!(
+        program.remarks(),
+        [
+            "no dimension is called `mpl`, for which the layout has a rule, and it has none for `mlp`: \
+             are they meant to be the same?"
+        ]
+    );
+}
+
+#[test]
+fn what_a_layout_chose_by_itself_is_remarked() {
+    let layout = Layout::fsdp(Mesh::new([("data", 8)]).unwrap()).unwrap();
+    let program = jit(forward).layout(&layout);
+    let program = program.compile(types([12, 32], [1, 12])).unwrap();
+    let remarks = program.remarks();
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    for part in ["`0.weight` f32[12,32]", "embed", "12", "data"] {
+        assert!(remarks[0].contains(part), "{part} is not in {}", remarks[0]);
+    }
+    let one = jit(forward).compile(types([12, 32], [1, 12])).unwrap();
+    assert_eq!(one.remarks(), Vec::<String>::new());
+}
