@@ -426,8 +426,15 @@ impl fmt::Display for LayoutFault {
     }
 }
 
+/// Each fault on a line; after some only their number, since one mistake can concern every parameter.
 fn each_on_a_line<T: fmt::Display>(faults: &[T]) -> String {
-    faults.iter().map(|fault| format!("\n  {fault}")).collect()
+    const SHOWN: usize = 8;
+    let shown = faults.iter().take(SHOWN);
+    let mut text: String = shown.map(|fault| format!("\n  {fault}")).collect();
+    if faults.len() > SHOWN {
+        text.push_str(&format!("\n  and {} more", faults.len() - SHOWN));
+    }
+    text
 }
 
 /// Each fault on a line, those of one cause together: one rule that does not fit concerns many

@@ -246,8 +246,10 @@ fn extremum(x: Tensor, t: Tensor, y: Tensor, dims: &Dims) -> Tensor {
     let ty = x.ty();
     let kept: Dims = (0..ty.rank()).filter(|d| !dims.contains(d)).collect();
     let attained = lax::compare(Comparison::Eq, x, lax::broadcast(y, &ty.shape, &kept));
-    let mask = lax::convert(attained, ty.dtype);
-    let count = lax::sum(mask, dims);
-    let total = lax::sum(lax::mul(t, mask), dims);
-    lax::binary(Binary::Div, total, count)
+    // In a type that can count as many.
+    let wide = lax::accumulator(ty.dtype);
+    let mask = lax::convert(attained, wide);
+    let count = lax::reduce(Reducer::Sum, mask, dims);
+    let total = lax::reduce(Reducer::Sum, lax::mul(lax::convert(t, wide), mask), dims);
+    lax::convert(lax::binary(Binary::Div, total, count), ty.dtype)
 }

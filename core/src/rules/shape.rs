@@ -163,7 +163,8 @@ impl Rule<'_> {
         let ty = self.operand(0)?;
         let dtype = ty.dtype;
         let fits = match unary {
-            Unary::Abs | Unary::Neg | Unary::Sign => dtype != DType::Bool,
+            Unary::Neg => dtype != DType::Bool,
+            Unary::Abs | Unary::Sign => dtype != DType::Bool && !dtype.is_unsigned_integer(),
             Unary::Not => dtype == DType::Bool || dtype.is_integer(),
             Unary::Floor | Unary::Erf => dtype.is_float(),
             Unary::Cos
@@ -182,7 +183,8 @@ impl Rule<'_> {
         }
         let wanted = match unary {
             Unary::Not => "a boolean or integer",
-            Unary::Abs | Unary::Neg | Unary::Sign => "a numeric",
+            Unary::Neg => "a numeric",
+            Unary::Abs | Unary::Sign => "a signed numeric",
             _ => "a floating-point",
         };
         self.dtype_error(
