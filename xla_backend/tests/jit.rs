@@ -1,6 +1,6 @@
 //! `jit` on the CPU plugin.
 
-use shardax_core::{DType, Dim, Stack, Tensor, value_and_grad};
+use shardax_core::{Dim, Stack, Tensor, value_and_grad};
 use shardax_sharding::{Layout, Mesh, Partitioner};
 use shardax_xla::{Array, Result, jit};
 
