@@ -10,7 +10,7 @@ use crate::error::ErrorKind;
 use crate::literal::{Literal, Number};
 use crate::op::{Binary, Comparison, Constraint, Dims, DotDims, Op, Reducer, Unary};
 use crate::tensor::Tensor;
-use crate::trace::{emit, emit1, fail};
+use crate::trace::{before_gathering, emit, emit1, fail};
 use crate::types::{Shape, TensorType};
 
 #[track_caller]
@@ -54,7 +54,12 @@ pub(crate) fn select(predicate: Tensor, on_true: Tensor, on_false: Tensor) -> Te
 
 #[track_caller]
 pub(crate) fn convert(x: Tensor, dtype: DType) -> Tensor {
-    emit1(Op::Convert(dtype), &[x], Location::caller())
+    let narrower = dtype.is_float() && dtype.bits() < x.dtype().bits();
+    match before_gathering(x).filter(|_| narrower) {
+        // Gathered after it is narrowed, a parameter takes fewer bytes on the way.
+        Some((constraint, parameter)) => shard(convert(parameter, dtype), constraint),
+        None => emit1(Op::Convert(dtype), &[x], Location::caller()),
+    }
 }
 
 #[track_caller]

@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 
+use shardax_sharding::Role;
+
 use crate::graph::{Graph, ValueId, Values};
 use crate::literal::{Literal, Number};
-use crate::op::{Binary, Op, Unary};
+use crate::op::{Binary, Constraint, Op, Unary};
 use crate::types::Shape;
 
 /// What is known of the values of a graph that is being written.
@@ -21,6 +23,8 @@ pub(crate) struct Simplifier {
     splats: HashMap<ValueId, Literal>,
     /// Equations that may cancel with a later one, by their result.
     inverses: HashMap<ValueId, (Op, ValueId)>,
+    /// Parameters as they were before they were gathered for use.
+    gathered: HashMap<ValueId, (Constraint, ValueId)>,
 }
 
 impl Simplifier {
@@ -40,11 +44,20 @@ impl Simplifier {
                     self.splats.insert(results[0], literal.clone());
                 }
             }
+            Op::Shard(constraint) if constraint.role == Role::ParameterAtUse => {
+                self.gathered
+                    .insert(results[0], (constraint.clone(), operands[0]));
+            }
             Op::Reshape(_) | Op::Transpose(_) | Op::Unary(Unary::Neg) => {
                 self.inverses.insert(results[0], (op.clone(), operands[0]));
             }
             _ => {}
         }
+    }
+
+    /// What a parameter in use was before it was gathered, and how.
+    pub(crate) fn before_gathering(&self, value: ValueId) -> Option<(Constraint, ValueId)> {
+        self.gathered.get(&value).cloned()
     }
 
     /// One equation for two in a row: a derivative undoes what its function did.

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result, Source};
 use crate::graph::{Equation, Graph, Scope, ValueId, Values};
-use crate::op::{Dims, Op};
+use crate::op::{Constraint, Dims, Op};
 use crate::rules::shape;
 use crate::simplify::Simplifier;
 use crate::tensor::Tensor;
@@ -499,6 +499,15 @@ pub(crate) fn since<R>(position: Position, read: impl FnOnce(&[Equation]) -> R) 
     FRAMES.with_borrow(|frames| {
         let frame = frames.last().filter(|frame| frame.id == position.frame)?;
         Some(read(&frame.graph.equations[position.equations..]))
+    })
+}
+
+/// What a parameter in use was before it was gathered, and how, if `x` is one of this frame.
+pub(crate) fn before_gathering(x: Tensor) -> Option<(Constraint, Tensor)> {
+    FRAMES.with_borrow(|frames| {
+        let frame = frames.last().filter(|frame| frame.id == x.frame)?;
+        let (constraint, parameter) = frame.simplifier.before_gathering(x.value)?;
+        Some((constraint, Tensor::new(frame.id, parameter)))
     })
 }
 

@@ -108,6 +108,7 @@ pub fn lower(program: &Program) -> Result<Module> {
         locations: Locations::default(),
         annotations: Annotations::new(layout),
         arguments,
+        versions: HashMap::new(),
         faults: Vec::new(),
     };
     let devices = layout.mesh().device_count();
@@ -139,6 +140,8 @@ struct Lowering<'a> {
     locations: Locations,
     annotations: Annotations<'a>,
     arguments: &'a [Argument],
+    /// Which argument a value is under another element type or annotation.
+    versions: HashMap<Ssa, usize>,
     faults: Vec<LayoutFault>,
 }
 
@@ -290,6 +293,18 @@ impl Lowering<'_> {
                 types.join(", ")
             ));
         }
+    }
+
+    /// The name of the argument that a value is, be it under another element type or annotation.
+    fn argument_name(&self, value: Ssa) -> Option<&str> {
+        let position = self.argument_position(value)?;
+        let name = self.arguments.get(position)?.name.as_str();
+        (!name.is_empty()).then_some(name)
+    }
+
+    fn argument_position(&self, value: Ssa) -> Option<usize> {
+        let version = self.versions.get(&value).copied();
+        value.argument_position().or(version)
     }
 
     /// Keeps what is wrong with an annotation, with the line it is on.

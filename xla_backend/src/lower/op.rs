@@ -66,6 +66,10 @@ impl Lowering<'_> {
                 smallvec![ssa]
             }
         };
+        if let Op::Convert(_) | Op::Shard(_) = equation.op {
+            let position = self.argument_position(read(values, equation.operands[0]));
+            self.versions.extend(position.map(|i| (results[0], i)));
+        }
         for (result, ssa) in equation.results.iter().zip(results) {
             values[result.index()] = Some(ssa);
         }

@@ -122,12 +122,9 @@ impl Lowering<'_> {
                 state[1 + i]
             } else if i < scan.carries + scan.xs {
                 // An element of a stacked parameter is called after it.
-                let name = operand
-                    .argument_position()
-                    .map(|i| self.arguments[i].name.as_str());
-                let label = match name {
-                    Some(name) if !name.is_empty() => self.locations.labeled(equation.source, name),
-                    _ => loc.to_owned(),
+                let label = match self.argument_name(operand).map(str::to_owned) {
+                    Some(name) => self.locations.labeled(equation.source, &name),
+                    None => loc.to_owned(),
                 };
                 let array_type = graph.ty(equation.operands[i]);
                 self.element(operand, array_type, index, body.ty(input), &label)

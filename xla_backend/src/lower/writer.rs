@@ -6,14 +6,14 @@ use shardax_core::{DType, TensorType};
 use smallvec::{SmallVec, smallvec};
 
 /// A value's name in the module: `%arg0`, `%7`, `%7#1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ssa {
     kind: Kind,
     number: u32,
     index: Option<u32>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Argument,
     Result,
