@@ -6,7 +6,6 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 use crate::trace::{argument, catch, localize, program};
-use crate::transform::close::leaves;
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 
@@ -158,7 +157,7 @@ pub fn trace_like<S, F: Function<S>, M: Leaf>(
     })?;
     let mut graph = traced.graph;
     let (arguments, output) = traced.result;
-    graph.outputs = leaves(&output).iter().map(|t| t.value).collect();
+    graph.outputs = output.leaves().iter().map(|t| t.value).collect();
     graph.prune();
     Ok(Traced {
         graph,

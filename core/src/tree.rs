@@ -52,6 +52,19 @@ pub trait Tree<L: Leaf>: Sized + 'static {
     /// static configuration.
     fn same_structure<M: Leaf>(&self, other: &Self::With<M>) -> bool;
 
+    /// The leaves, in the order of [`Tree::map_leaves`].
+    fn leaves(&self) -> Vec<L> {
+        let mut leaves = Vec::new();
+        self.visit_leaves(&mut Path::root(), &mut |_, leaf| leaves.push(leaf.clone()));
+        leaves
+    }
+
+    /// The same structure with these leaves; where there are too few the old ones stay.
+    fn with_leaves(&self, leaves: &[L]) -> Self {
+        let mut next = leaves.iter();
+        self.replace_leaves(&mut |_, leaf| next.next().unwrap_or(leaf).clone())
+    }
+
     /// Maps every leaf to another of the same kind.
     fn replace_leaves(&self, f: &mut dyn FnMut(&mut Path, &L) -> L) -> Self {
         // There and back: the compiler knows the way back to be `Self`.

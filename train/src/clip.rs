@@ -4,15 +4,14 @@ use std::panic::Location;
 
 use shardax_core::{DType, Tensor, Tree, at};
 
-use crate::trees::leaves;
-
 /// The square root of the sum of the squares of all elements of all leaves, in f32.
 ///
 /// Zero for a tree without leaves.
 #[track_caller]
 pub fn global_norm<T: Tree<Tensor>>(tree: &T) -> Tensor {
     at(Location::caller(), || {
-        let squares = leaves(tree)
+        let squares = tree
+            .leaves()
             .into_iter()
             .map(|leaf| leaf.cast(DType::F32).square().sum(..));
         let total = squares.reduce(|sum, square| sum + square);

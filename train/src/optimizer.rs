@@ -8,7 +8,7 @@ use std::panic::Location;
 use shardax_core::{DType, Path, Tensor, Tree, at, mistake};
 use shardax_macros::Module;
 
-use crate::trees::{differences, leaves, rebuild};
+use crate::trees::differences;
 
 /// Adam with decoupled weight decay.
 /// (Loshchilov, Hutter: "Decoupled weight decay regularization", 2019.)
@@ -115,9 +115,10 @@ impl AdamW {
         let bias = |b: f64| 1.0 - Tensor::scalar(b, DType::F32).pow(t);
         let (bias1, bias2) = (bias(self.b1), bias(self.b2));
 
-        let mut moments = leaves(&gradients)
+        let mut moments = gradients
+            .leaves()
             .into_iter()
-            .zip(leaves(&state.first).into_iter().zip(leaves(&state.second)));
+            .zip(state.first.leaves().into_iter().zip(state.second.leaves()));
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let parameters = parameters.replace_leaves(&mut |path, p| {
             let Some((g, (m, v))) = moments.next() else {
@@ -136,8 +137,8 @@ impl AdamW {
             (p.cast(DType::F32) - update * self.lr).cast(p.dtype())
         });
         let moments = Moments {
-            first: rebuild(&state.first, &first),
-            second: rebuild(&state.second, &second),
+            first: state.first.with_leaves(&first),
+            second: state.second.with_leaves(&second),
         };
         (parameters, moments)
     }

@@ -4,7 +4,7 @@ use crate::error::Source;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 use crate::trace::{input, localize, region, type_of};
-use crate::tree::{Path, Tree};
+use crate::tree::Tree;
 
 /// A traced function and the operands that make it compute what the closure would have.
 pub(crate) struct Closed<R> {
@@ -23,13 +23,13 @@ pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
     op: &'static str,
     source: Source,
 ) -> Closed<R> {
-    let mut operands = leaves(args);
+    let mut operands = args.leaves();
     let traced = region(|| {
         let args = args.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, op, source)));
         f(args).replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
     });
     let mut graph = traced.graph;
-    graph.outputs = leaves(&traced.result).iter().map(|t| t.value).collect();
+    graph.outputs = traced.result.leaves().iter().map(|t| t.value).collect();
     graph.prune();
     operands.extend(traced.captures);
     Closed {
@@ -37,17 +37,4 @@ pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
         operands,
         result: traced.result,
     }
-}
-
-/// The leaves of a tree, in order.
-pub(crate) fn leaves<T: Tree<Tensor>>(tree: &T) -> Vec<Tensor> {
-    let mut leaves = Vec::new();
-    tree.visit_leaves(&mut Path::root(), &mut |_, t| leaves.push(*t));
-    leaves
-}
-
-/// The same structure with these leaves, of which there are as many.
-pub(crate) fn rebuild<T: Tree<Tensor>>(tree: &T, leaves: &[Tensor]) -> T {
-    let mut next = leaves.iter();
-    tree.replace_leaves(&mut |_, t: &Tensor| next.next().copied().unwrap_or(*t))
 }

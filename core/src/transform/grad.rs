@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::close::{Closed, close, leaves, rebuild};
+use super::close::{Closed, close};
 use super::linearize::{Dual, Linear, Mode, jvp_graph};
 use crate::error::{ErrorKind, Source};
 use crate::lax;
@@ -101,8 +101,8 @@ fn differentiated<P: Tree<Tensor>, O: Objective>(
     let loss = traced.result.loss();
     let ty = traced.graph.ty(loss.value);
     let position = traced.graph.outputs().iter().position(|&o| o == loss.value);
-    let pullback = Pullback::new(traced, leaves(parameters).len(), source);
-    let objective = rebuild(&traced.result, &pullback.results);
+    let pullback = Pullback::new(traced, parameters.leaves().len(), source);
+    let objective = traced.result.with_leaves(&pullback.results);
     let one = |o: usize| (Some(o) == position).then(|| lax::full(Number::Float(1.0), ty));
     let cotangents: Vec<Option<Tensor>> = (0..pullback.results.len()).map(one).collect();
     let gradients = pullback.apply(&cotangents, source);
@@ -183,13 +183,13 @@ pub fn vjp<A: Tree<Tensor>, R: Tree<Tensor>>(
     let source = Location::caller();
     check_differentiable(&argument, "vjp", source);
     let traced = close(&argument, f, "vjp", source);
-    let parameters = leaves(&argument).len();
+    let parameters = argument.leaves().len();
     let pullback = at(source, || Pullback::new(&traced, parameters, source));
-    let result = rebuild(&traced.result, &pullback.results);
+    let result = traced.result.with_leaves(&pullback.results);
     let types: Vec<TensorType> = pullback.results.iter().map(|t| t.ty()).collect();
     let apply = move |cotangent: R| {
         check_alike("vjp", ["cotangent", "result"], &cotangent, &types, source);
-        let cotangents: Vec<Option<Tensor>> = leaves(&cotangent).into_iter().map(Some).collect();
+        let cotangents: Vec<Option<Tensor>> = cotangent.leaves().into_iter().map(Some).collect();
         let mut next = pullback.apply(&cotangents, source).into_iter();
         let zeros = |t: &Tensor| at(source, || lax::zeros(&t.ty()));
         argument.replace_leaves(&mut |_, t| next.next().flatten().unwrap_or_else(|| zeros(t)))
@@ -217,13 +217,14 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
 ) -> (R, R) {
     let source = Location::caller();
     check_differentiable(&argument, "jvp", source);
-    let types: Vec<TensorType> = leaves(&argument)
+    let types: Vec<TensorType> = argument
+        .leaves()
         .into_iter()
         .map(|t| type_of(t, "jvp", source))
         .collect();
     check_alike("jvp", ["tangent", "argument"], &tangent, &types, source);
     let traced = close(&argument, f, "jvp", source);
-    let tangents = leaves(&tangent);
+    let tangents = tangent.leaves();
     let dual = |(i, &primal): (usize, &Tensor)| Dual {
         primal,
         tangent: tangents.get(i).copied(),
@@ -235,8 +236,8 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
         let tangent = |d: &Dual| d.tangent.unwrap_or_else(|| lax::zeros(&d.primal.ty()));
         let tangents: Vec<Tensor> = outputs.iter().map(tangent).collect();
         (
-            rebuild(&traced.result, &primals),
-            rebuild(&traced.result, &tangents),
+            traced.result.with_leaves(&primals),
+            traced.result.with_leaves(&tangents),
         )
     })
 }

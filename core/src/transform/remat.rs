@@ -13,7 +13,7 @@ use crate::op::{Op, Remat};
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
 use crate::trace::{emit, input, region};
-use crate::transform::close::{close, rebuild};
+use crate::transform::close::close;
 use crate::tree::Tree;
 
 /// The same function, whose inner values are not kept for its derivative but computed again.
@@ -36,7 +36,7 @@ pub fn remat<A: Tree<Tensor>, R: Tree<Tensor>>(f: impl Fn(A) -> R) -> impl Fn(A)
             recomputes: false,
         });
         let results = emit(op, &traced.operands, source);
-        rebuild(&traced.result, &results)
+        traced.result.with_leaves(&results)
     }
 }
 

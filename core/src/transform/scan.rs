@@ -18,7 +18,6 @@ use crate::op::{Op, Scan, Unary};
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
 use crate::trace::{Region, emit, fail_at, input, localize, region, type_of};
-use crate::transform::close::{leaves, rebuild};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
 
@@ -66,8 +65,8 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     reverse: bool,
     source: Source,
 ) -> (C, Y) {
-    let carry_leaves = leaves(&carry);
-    let xs_leaves = leaves(&xs);
+    let carry_leaves = carry.leaves();
+    let xs_leaves = xs.leaves();
     let length = leading_size(&xs, source);
     let traced = region(|| {
         let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, "scan", source)));
@@ -87,7 +86,7 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
         mut graph,
         captures,
     } = traced;
-    let (carry_out, y_out) = (leaves(&carry), leaves(&y));
+    let (carry_out, y_out) = (carry.leaves(), y.leaves());
     graph.outputs = carry_out.iter().chain(&y_out).map(|t| t.value).collect();
     check_carry(&graph, &carry, &carry_leaves, source);
     graph.prune();
@@ -106,7 +105,7 @@ fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     });
     let results = emit(op, &operands, source);
     let (carries, ys) = results.split_at(carry_leaves.len());
-    (rebuild(&carry, carries), rebuild(&y, ys))
+    (carry.with_leaves(carries), y.with_leaves(ys))
 }
 
 fn leading_size<X: Tree<Tensor>>(xs: &X, source: Source) -> usize {
