@@ -96,6 +96,34 @@ impl DType {
         )
     }
 
+    /// Bits of the mantissa after the leading one, and the smallest number that has them all;
+    /// `None` of what is not a real floating-point type.
+    pub const fn precision(self) -> Option<(u32, f64)> {
+        // f64 holds the limits of every type exactly.
+        match self {
+            DType::F8E4M3FN => Some((3, 0.015625)),
+            DType::F8E5M2 => Some((2, 0.00006103515625)),
+            DType::F16 => Some((10, 0.00006103515625)),
+            DType::BF16 => Some((7, f32::MIN_POSITIVE as f64)),
+            DType::F32 => Some((23, f32::MIN_POSITIVE as f64)),
+            DType::F64 => Some((52, f64::MIN_POSITIVE)),
+            _ => None,
+        }
+    }
+
+    /// The largest finite number; `None` of what is not a real floating-point type.
+    pub const fn largest_finite(self) -> Option<f64> {
+        match self {
+            DType::F8E4M3FN => Some(448.0),
+            DType::F8E5M2 => Some(57344.0),
+            DType::F16 => Some(65504.0),
+            DType::BF16 => Some(3.389_531_389_251_535_5e38),
+            DType::F32 => Some(f32::MAX as f64),
+            DType::F64 => Some(f64::MAX),
+            _ => None,
+        }
+    }
+
     /// Whether this is a complex type.
     pub const fn is_complex(self) -> bool {
         matches!(self, DType::C64)

@@ -10,7 +10,7 @@ use std::panic::Location;
 pub type Source = &'static Location<'static>;
 
 /// A mistake in a traced program.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}\n  --> {}:{}:{}{}", source_line.file(), source_line.line(), source_line.column(), Help(help))]
 pub struct Error {
     /// What is wrong.
@@ -19,6 +19,13 @@ pub struct Error {
     pub source_line: Source,
     /// What to do about it.
     pub help: Option<String>,
+}
+
+/// The message: it is what a `main` that returns an error prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// The kinds of mistakes that tracing finds.

@@ -8,7 +8,10 @@ use smallvec::{SmallVec, smallvec};
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::literal::{Literal, Number};
-use crate::op::{Binary, Comparison, Constraint, Dims, DotDims, Op, Reducer, Unary};
+use crate::op::{
+    Binary, Combine, Comparison, Constraint, Conv, Cumulative, Dims, DotDims, Fft, FftKind,
+    GatherDims, Memory, Op, Reducer, Sort, TriangularSolve, Unary, Window,
+};
 use crate::tensor::Tensor;
 use crate::trace::{before_gathering, emit, emit1, fail};
 use crate::types::{Shape, TensorType};
@@ -252,36 +255,119 @@ pub(crate) fn dynamic_update_slice(x: Tensor, update: Tensor, starts: &[Tensor])
 }
 
 #[track_caller]
-pub(crate) fn take(x: Tensor, indices: Tensor, axis: usize) -> Tensor {
-    emit1(Op::Take { axis }, &[x, indices], Location::caller())
-}
-
-#[track_caller]
-pub(crate) fn scatter_add(x: Tensor, indices: Tensor, updates: Tensor, axis: usize) -> Tensor {
+pub(crate) fn gather(x: Tensor, indices: Tensor, dims: GatherDims, sizes: &[usize]) -> Tensor {
+    let sizes = Dims::from_slice(sizes);
     emit1(
-        Op::ScatterAdd { axis },
-        &[x, indices, updates],
+        Op::Gather { dims, sizes },
+        &[x, indices],
         Location::caller(),
     )
 }
 
+/// Sums and products of narrow floats are accumulated in `f32`.
 #[track_caller]
-pub(crate) fn take_along(x: Tensor, indices: Tensor, axis: usize) -> Tensor {
-    emit1(Op::TakeAlong { axis }, &[x, indices], Location::caller())
-}
-
-#[track_caller]
-pub(crate) fn scatter_add_along(
+pub(crate) fn scatter(
     x: Tensor,
     indices: Tensor,
     updates: Tensor,
-    axis: usize,
+    dims: GatherDims,
+    combine: Combine,
 ) -> Tensor {
-    emit1(
-        Op::ScatterAddAlong { axis },
-        &[x, indices, updates],
-        Location::caller(),
-    )
+    let dtype = x.dtype();
+    let wide = match combine {
+        Combine::Add | Combine::Mul => accumulator(dtype),
+        Combine::Max | Combine::Min | Combine::Set => dtype,
+    };
+    let operands = [convert(x, wide), indices, convert(updates, wide)];
+    let result = emit1(Op::Scatter { dims, combine }, &operands, Location::caller());
+    convert(result, dtype)
+}
+
+/// Rows along `axis`, by index.
+#[track_caller]
+pub(crate) fn take(x: Tensor, indices: Tensor, axis: usize) -> Tensor {
+    let mut sizes = x.ty().shape;
+    sizes[axis] = 1;
+    let dims = GatherDims::rows(axis, sizes.len(), indices.ty().rank());
+    gather(x, indices, dims, &sizes)
+}
+
+/// One element along `axis` for each index.
+#[track_caller]
+pub(crate) fn take_along(x: Tensor, indices: Tensor, axis: usize) -> Tensor {
+    let rank = x.ty().rank();
+    let sizes: Dims = smallvec![1; rank];
+    gather(x, indices, GatherDims::along(axis, rank), &sizes)
+}
+
+#[track_caller]
+pub(crate) fn cumulative(x: Tensor, cumulative: Cumulative) -> Tensor {
+    emit1(Op::Cumulative(cumulative), &[x], Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn sort(operands: &[Tensor], sort: Sort) -> SmallVec<[Tensor; 1]> {
+    emit(Op::Sort(sort), operands, Location::caller())
+}
+
+/// Negative padding is cut off before: XLA's CPU kernels read what is beside the operand for it.
+#[track_caller]
+pub(crate) fn conv(lhs: Tensor, rhs: Tensor, conv: Conv) -> Tensor {
+    let (mut x, mut conv) = (lhs, conv);
+    for (i, &dim) in conv.lhs.spatial.clone().iter().enumerate() {
+        let (low, high) = conv.padding[i];
+        if low >= 0 && high >= 0 {
+            continue;
+        }
+        let rank = x.ty().rank();
+        if conv.lhs_dilation[i] > 1 {
+            let mut gaps: Dims = smallvec![0; rank];
+            gaps[dim] = conv.lhs_dilation[i] - 1;
+            let none: Dims = smallvec![0; rank];
+            let zero = zeros(&TensorType::scalar(x.dtype()));
+            x = pad(x, zero, none.clone(), none, gaps);
+            conv.lhs_dilation[i] = 1;
+        }
+        let size = x.ty().shape[dim];
+        let cut = |edge: i64| usize::try_from(edge.min(0).unsigned_abs()).unwrap_or(usize::MAX);
+        let (before, after) = (cut(low), cut(high));
+        let limit = size.saturating_sub(after);
+        if before > limit {
+            // More is cut off than there is: no window is left, which XLA finds by itself.
+            continue;
+        }
+        x = slice_dim(x, dim, before, limit);
+        conv.padding[i] = (low.max(0), high.max(0));
+    }
+    emit1(Op::Conv(Box::new(conv)), &[x, rhs], Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn reduce_window(reducer: Reducer, x: Tensor, window: Window) -> Tensor {
+    let op = Op::ReduceWindow(reducer, Box::new(window));
+    emit1(op, &[x], Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn triangular_solve(a: Tensor, b: Tensor, solve: TriangularSolve) -> Tensor {
+    emit1(Op::TriangularSolve(solve), &[a, b], Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn fft(x: Tensor, kind: FftKind, lengths: &[usize]) -> Tensor {
+    let lengths = Dims::from_slice(lengths);
+    emit1(Op::Fft(Fft { kind, lengths }), &[x], Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn reduce_precision(x: Tensor, exponent: u32, mantissa: u32) -> Tensor {
+    let op = Op::ReducePrecision { exponent, mantissa };
+    emit1(op, &[x], Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn place(x: Tensor, memory: Memory) -> Tensor {
+    emit1(Op::Place(memory), &[x], Location::caller())
 }
 
 #[track_caller]

@@ -8,12 +8,15 @@
 
 #![forbid(unsafe_code)]
 
+mod catalogue;
 mod dtype;
 mod error;
+mod float8;
 mod function;
 mod graph;
 mod lax;
 mod literal;
+pub mod nn;
 mod op;
 pub mod random;
 mod rules;
@@ -25,16 +28,31 @@ mod transform;
 mod tree;
 mod types;
 
+pub use catalogue::{OpInfo, Rule, catalogue};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
+pub use float8::{F8E4M3FN, F8E5M2};
 pub use function::{Function, On, Traced, trace, trace_like};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};
 pub use literal::{Element, Literal, Number};
-pub use op::{Binary, Comparison, Constraint, Dims, DotDims, Op, Reducer, Remat, Scan, Unary};
+pub use op::{
+    Binary, Combine, Comparison, Cond, Constraint, Conv, ConvLayout, Cumulative, Custom,
+    CustomLinear, CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims, HostClosure,
+    HostFunction, Memory, Op, Policy, Reducer, Remat, Scan, Sort, Target, TriangularSolve, Unary,
+    While, Window,
+};
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};
-pub use tensor::{Axes, Operand, Tensor, concatenate, einsum};
+pub use tensor::{
+    At, Axes, ConvOptions, INFER, Index, IntoShape, Operand, Padding, Pool, Tensor, Unique,
+    associative_scan, concatenate, einsum, einsum_as, sort_by_key, stack,
+};
 pub use trace::{BACKWARD, at, mistake, scope};
-pub use transform::{Objective, grad, jvp, remat, scan, scan_reverse, value_and_grad, vjp};
+pub use transform::{
+    CheckOrigin, CheckPoint, Checked, NonFinite, Objective, check_finite, cond, custom_call,
+    custom_jvp, custom_vjp, fori_loop, grad, hessian, host_call, host_effect, jacfwd, jacrev, jvp,
+    linearize, remat, remat_with, scan, scan_reverse, scan_unrolled, switch, value_and_grad, vjp,
+    vmap, vmap_axes, vmap_named, while_loop,
+};
 pub use tree::{Leaf, Path, Tree};
 pub use types::{Shape, TensorType};

@@ -7,9 +7,11 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use crate::dtype::DType;
+use crate::float8::{F8E4M3FN, F8E5M2};
 use crate::types::TensorType;
 
-/// A Rust type that has a [`DType`]: `f32`, `half::bf16`, `i32`, `bool`, ...
+/// A Rust type that has a [`DType`]: `f32`, `half::bf16`, `i32`, `bool`, `[f32; 2]` (a complex
+/// number), ... A 4-bit integer has none of its own: convert from `i8` or `u8` in the program.
 pub trait Element: Copy + fmt::Debug + Send + Sync + 'static {
     /// The element type of tensors made of it.
     const DTYPE: DType;
@@ -44,7 +46,25 @@ element!(
     i8 => I8, i16 => I16, i32 => I32, i64 => I64,
     u8 => U8, u16 => U16, u32 => U32, u64 => U64,
     f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+    // The real part, and the imaginary one.
+    [f32; 2] => C64,
 );
+
+macro_rules! element_of_bits {
+    ($($ty:ident),*) => {$(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$ty;
+            fn to_bytes(values: &[Self]) -> Vec<u8> {
+                values.iter().map(|v| v.to_bits()).collect()
+            }
+            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+                bytes.iter().copied().map(Self::from_bits).collect()
+            }
+        }
+    )*};
+}
+
+element_of_bits!(F8E4M3FN, F8E5M2);
 
 impl Element for bool {
     const DTYPE: DType = DType::Bool;
@@ -73,6 +93,18 @@ macro_rules! number {
             fn from(value: $ty) -> Self { Number::$variant(value.into()) }
         }
     )*};
+}
+
+impl From<f16> for Number {
+    fn from(value: f16) -> Self {
+        Number::Float(value.into())
+    }
+}
+
+impl From<bf16> for Number {
+    fn from(value: bf16) -> Self {
+        Number::Float(value.into())
+    }
 }
 
 number!(bool => Bool, i8 => Int, i16 => Int, i32 => Int, i64 => Int, u8 => Int, u16 => Int,
@@ -154,7 +186,16 @@ impl Literal {
             .and_then(|n| n.first().copied())
     }
 
-    /// The elements (one of them, for a splat) as numbers.
+    /// All elements in row-major order, if `T` is their type.
+    pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
+        let values = (T::DTYPE == self.ty.dtype).then(|| T::from_bytes(&self.bytes))?;
+        match (self.splat, values.first()) {
+            (true, Some(&value)) => Some(vec![value; self.ty.element_count()]),
+            _ => Some(values),
+        }
+    }
+
+    /// The elements (one of them, for a splat) as numbers; of a complex one, both parts.
     pub fn numbers(&self) -> Vec<Number> {
         numbers(self.ty.dtype, &self.bytes)
     }
@@ -195,6 +236,8 @@ fn float_bytes(v: f64, dtype: DType) -> Option<Vec<u8>> {
         DType::F32 => (v as f32).to_ne_bytes().to_vec(),
         DType::F64 => v.to_ne_bytes().to_vec(),
         DType::C64 => [(v as f32).to_ne_bytes(), 0f32.to_ne_bytes()].concat(),
+        DType::F8E4M3FN => vec![F8E4M3FN::from_f64(v).to_bits()],
+        DType::F8E5M2 => vec![F8E5M2::from_f64(v).to_bits()],
         _ => return None,
     })
 }
@@ -226,7 +269,14 @@ fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
             .collect(),
         DType::F32 | DType::C64 => of::<f32>(bytes),
         DType::F64 => of::<f64>(bytes),
-        DType::F8E4M3FN | DType::F8E5M2 => Vec::new(),
+        DType::F8E4M3FN => F8E4M3FN::from_bytes(bytes)
+            .into_iter()
+            .map(|v| v.to_f64().into())
+            .collect(),
+        DType::F8E5M2 => F8E5M2::from_bytes(bytes)
+            .into_iter()
+            .map(|v| v.to_f64().into())
+            .collect(),
     }
 }
 
@@ -289,6 +339,17 @@ mod tests {
         assert_eq!(printed(DType::BF16).as_deref(), Some("0.100097656"));
         let several = Literal::from_slice(&[1i32, 2], [2]).map(|l| format!("{l:?}"));
         assert_eq!(several.as_deref(), Some("[1, 2]"));
+    }
+
+    #[test]
+    fn narrow_floats_and_complex_numbers_are_literals() {
+        for dtype in [DType::F8E4M3FN, DType::F8E5M2] {
+            let rounded = Literal::scalar(0.3.into(), dtype).and_then(|l| l.number());
+            assert_eq!(rounded, Some(Number::Float(0.3125)), "{dtype}");
+        }
+        let complex = Literal::from_slice(&[[1f32, 2.0], [3.0, 4.0]], [2]);
+        let complex = complex.map(|l| (l.ty().to_string(), l.numbers().len()));
+        assert_eq!(complex, Some(("c64[2]".to_owned(), 4)));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! as 1, 2, 3", 2011) of each element's position, so that they depend on neither layout nor number
 //! of devices. For the same seed they equal JAX's default generator's.
 
+mod gamma;
+mod order;
 mod threefry;
 
 use std::f64::consts::SQRT_2;
@@ -18,7 +20,7 @@ use crate::tensor::{Operand, Tensor, concatenate};
 use crate::trace::{fail, method};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
-use threefry::{Counts, threefry2x32};
+use threefry::{Counts, threefry2x32, threefry2x32_rolled};
 
 /// A random key: two 32-bit words, a leaf of type `u32[2]`.
 ///
@@ -77,9 +79,18 @@ impl Key {
     #[track_caller]
     pub fn split(self, count: usize) -> Vec<Key> {
         method("split", Location::caller(), || {
-            let words = self.noise(Counts::positions(&[count]));
-            let keys = concatenate(words.map(|word| word.reshape([count, 1])), 1);
+            let keys = self.split_array(count).0;
             (0..count).map(|i| Key(keys.index(0, i))).collect()
+        })
+    }
+
+    /// [`Key::split`] as one array, `u32[count, 2]`, over whose first dimension a
+    /// [`vmap`](crate::vmap) or a [`scan`](crate::scan) runs.
+    #[track_caller]
+    pub fn split_array(self, count: usize) -> Key {
+        method("split_array", Location::caller(), || {
+            let words = self.derived(Counts::positions(&[count]));
+            Key(concatenate(words.map(|word| word.reshape([count, 1])), 1))
         })
     }
 
@@ -94,13 +105,22 @@ impl Key {
                 low: word(data.into()),
             };
             Key(concatenate(
-                self.noise(counts).map(|word| word.reshape([1])),
+                self.derived(counts).map(|word| word.reshape([1])),
                 0,
             ))
         })
     }
 
     fn noise(self, counts: Counts) -> [Tensor; 2] {
+        threefry2x32(self.words(), counts)
+    }
+
+    /// The words of keys that are made of this one.
+    fn derived(self, counts: Counts) -> [Tensor; 2] {
+        threefry2x32_rolled(self.words(), counts)
+    }
+
+    fn words(self) -> [Tensor; 2] {
         let ty = self.0.ty();
         if ty != TensorType::new(DType::U32, [2]) {
             let problem = format!("the key is {ty}, not u32[2]");
@@ -109,7 +129,7 @@ impl Key {
                 Some("make the array of a key from `Key::seed_words(seed)`"),
             )
         }
-        threefry2x32([self.0.index(0, 0), self.0.index(0, 1)], counts)
+        [self.0.index(0, 0), self.0.index(0, 1)]
     }
 }
 
@@ -280,6 +300,36 @@ impl Key {
         })
     }
 
+    /// Floats of the exponential distribution with mean 1. Narrower types than `f32` are drawn in `f32`
+    /// and rounded.
+    #[track_caller]
+    pub fn exponential(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
+        method("exponential", Location::caller(), || {
+            let fraction = self.fraction(drawn_in(dtype), shape.as_ref());
+            (-(-fraction).log1p()).cast(dtype)
+        })
+    }
+
+    /// Floats of the Laplace distribution of mean 0 and scale 1. Narrower types than `f32` are drawn in
+    /// `f32` and rounded.
+    #[track_caller]
+    pub fn laplace(self, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
+        method("laplace", Location::caller(), || {
+            let drawn = drawn_in(dtype);
+            // Not -1, which has no finite image.
+            let low = match drawn {
+                DType::F64 => (-1f64).next_up(),
+                _ => f64::from((-1f32).next_up()),
+            };
+            let u = stretch(
+                self.fraction(drawn, shape.as_ref()),
+                Tensor::scalar(low, drawn),
+                Tensor::scalar(1, drawn),
+            );
+            (u.sign() * (-u.abs()).log1p()).cast(dtype)
+        })
+    }
+
     /// Indices along `axis`, which disappears, with probabilities `logits.softmax(axis)`; `i32`.
     /// (The index of the largest sum of logit and Gumbel noise has that distribution.)
     #[track_caller]
@@ -295,29 +345,85 @@ impl Key {
     #[track_caller]
     pub fn randint(self, low: i32, high: i32, shape: impl AsRef<[usize]>) -> Tensor {
         method("randint", Location::caller(), || {
-            if low >= high {
-                refuse(format!("the range {low}..{high} is empty"), None)
-            }
-            let keys = self.split(2);
-            // 64 random bits modulo the range, from two words: almost without bias.
-            let range = high.wrapping_sub(low) as u32;
-            let word = (1 << 16) % range;
-            let word = word.wrapping_mul(word) % range;
-            let upper = keys[0].bits(&shape) % range * word;
-            let offset = (upper + keys[1].bits(&shape) % range) % range;
-            offset.bitcast(DType::I32) + low
+            self.integers(DType::I32, low.into(), high.into(), shape.as_ref())
         })
+    }
+
+    /// Integers in `low..high` of an integer type; `high` may be one more than the largest number of
+    /// the type. Narrower types than 32 bits are drawn as `i32`.
+    #[track_caller]
+    pub fn randint_as(
+        self,
+        dtype: DType,
+        low: i64,
+        high: i64,
+        shape: impl AsRef<[usize]>,
+    ) -> Tensor {
+        method("randint_as", Location::caller(), || {
+            if !dtype.is_integer() {
+                refuse(format!("{dtype} is no integer type"), None)
+            }
+            let fits = |number: i64| Literal::scalar(Number::Int(number), dtype).is_some();
+            if low < high && !(fits(low) && fits(high - 1)) {
+                refuse(
+                    format!("the range {low}..{high} is not within {dtype}"),
+                    None,
+                )
+            }
+            let drawn = match dtype.bits() {
+                32 | 64 => dtype,
+                _ => DType::I32,
+            };
+            self.integers(drawn, low, high, shape.as_ref()).cast(dtype)
+        })
+    }
+
+    /// Random bits of twice the type's, modulo the range; of the upper half only what a product in the
+    /// type itself leaves, as JAX has it.
+    fn integers(self, dtype: DType, low: i64, high: i64, shape: &[usize]) -> Tensor {
+        if low >= high {
+            refuse(format!("the range {low}..{high} is empty"), None)
+        }
+        let unsigned = match dtype.bits() {
+            64 => DType::U64,
+            _ => DType::U32,
+        };
+        let of = |value: u64| match i64::try_from(value) {
+            Ok(value) => Tensor::scalar(value, unsigned),
+            Err(_) => Tensor::constant(&[value], []),
+        };
+        let bits = |key: Key| match unsigned {
+            DType::U64 => key.double_words(shape),
+            _ => key.bits(shape),
+        };
+        let keys = self.split(2);
+        let range = (i128::from(high) - i128::from(low)) as u128;
+        let (upper, lower) = (bits(keys[0]), bits(keys[1]));
+        let whole = 1u128 << dtype.bits();
+        let offset = if range == whole {
+            // Every number: the lower bits are one.
+            lower
+        } else {
+            let half = (1u128 << (dtype.bits() / 2)) % range;
+            let word = half * half % whole % range;
+            let range = of(range as u64);
+            (upper % range * of(word as u64) + lower % range) % range
+        };
+        offset.bitcast(dtype) + Tensor::scalar(low, dtype)
+    }
+
+    /// 64 random bits an element.
+    fn double_words(self, shape: &[usize]) -> Tensor {
+        let [upper, lower] = self
+            .noise(Counts::positions(shape))
+            .map(|word| word.cast(DType::U64));
+        upper << 32 | lower
     }
 
     /// Floats in `0..1`: random bits become the mantissa of a number in `1..2`.
     fn fraction(self, dtype: DType, shape: &[usize]) -> Tensor {
         let mantissa = match dtype {
-            DType::F64 => {
-                let [upper, lower] = self
-                    .noise(Counts::positions(shape))
-                    .map(|word| word.cast(DType::U64));
-                (upper << 32 | lower) >> 12 | 0x3ff0_0000_0000_0000i64
-            }
+            DType::F64 => self.double_words(shape) >> 12 | 0x3ff0_0000_0000_0000i64,
             DType::F32 => self.bits(shape) >> 9 | 0x3f80_0000,
             DType::F16 => self.bits(shape).cast(DType::U16) >> 6 | 0x3c00,
             DType::BF16 => self.bits(shape).cast(DType::U8).cast(DType::U16) >> 1 | 0x3f80,

@@ -40,6 +40,7 @@ impl Simplifier {
             Op::Broadcast { shape, dims } if dims.is_empty() => {
                 self.broadcasts
                     .insert((operands[0], shape.clone()), results[0]);
+                self.inverses.insert(results[0], (op.clone(), operands[0]));
                 if let Some(literal) = self.splats.get(&operands[0]) {
                     self.splats.insert(results[0], literal.clone());
                 }
@@ -48,7 +49,7 @@ impl Simplifier {
                 self.gathered
                     .insert(results[0], (constraint.clone(), operands[0]));
             }
-            Op::Reshape(_) | Op::Transpose(_) | Op::Unary(Unary::Neg) => {
+            Op::Broadcast { .. } | Op::Reshape(_) | Op::Transpose(_) | Op::Unary(Unary::Neg) => {
                 self.inverses.insert(results[0], (op.clone(), operands[0]));
             }
             _ => {}
@@ -60,14 +61,40 @@ impl Simplifier {
         self.gathered.get(&value).cloned()
     }
 
+    /// The number that every element is, where that is known.
+    pub(crate) fn number(&self, value: ValueId) -> Option<Number> {
+        self.splats.get(&value).and_then(Literal::number)
+    }
+
+    /// The product or quotient itself, where its second operand cannot make it NaN.
+    fn plain(&self, op: Op, operands: &[ValueId]) -> Op {
+        let factor = |i: usize| {
+            let number = self.number(operands[i]).map(Number::as_f64);
+            number.is_some_and(|n| n.is_finite() && n != 0.0)
+        };
+        match op {
+            Op::Binary(Binary::MulOrZero) if factor(0) || factor(1) => Op::Binary(Binary::Mul),
+            Op::Binary(Binary::DivOrZero) if factor(1) => Op::Binary(Binary::Div),
+            op => op,
+        }
+    }
+
     /// One equation for two in a row: a derivative undoes what its function did.
     pub(crate) fn composed(&self, op: Op, operands: Values) -> (Op, Values) {
+        let op = self.plain(op, &operands);
         let Some((first, inner)) = operands.first().and_then(|o| self.inverses.get(o)) else {
             return (op, operands);
         };
         let inner = Values::from_elem(*inner, 1);
         match (first, &op) {
             (Op::Reshape(_), Op::Reshape(_)) => (op, inner),
+            (Op::Broadcast { dims: first, .. }, Op::Broadcast { shape, dims }) => (
+                Op::Broadcast {
+                    shape: shape.clone(),
+                    dims: first.iter().map(|&d| dims[d]).collect(),
+                },
+                inner,
+            ),
             (Op::Transpose(first), Op::Transpose(second)) => (
                 Op::Transpose(second.iter().map(|&d| first[d]).collect()),
                 inner,

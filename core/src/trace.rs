@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result, Source};
 use crate::graph::{Equation, Graph, Scope, ValueId, Values};
+use crate::literal::Number;
 use crate::op::{Constraint, Dims, Op};
 use crate::rules::shape;
 use crate::simplify::Simplifier;
@@ -508,6 +509,14 @@ pub(crate) fn before_gathering(x: Tensor) -> Option<(Constraint, Tensor)> {
         let frame = frames.last().filter(|frame| frame.id == x.frame)?;
         let (constraint, parameter) = frame.simplifier.before_gathering(x.value)?;
         Some((constraint, Tensor::new(frame.id, parameter)))
+    })
+}
+
+/// The number that every element of `x` is, if that is known in this frame.
+pub(crate) fn known_number(x: Tensor) -> Option<Number> {
+    FRAMES.with_borrow(|frames| {
+        let frame = frames.last().filter(|frame| frame.id == x.frame)?;
+        frame.simplifier.number(x.value)
     })
 }
 

@@ -14,6 +14,8 @@ use std::fmt;
 pub enum Dim {
     /// `_`: the dimension is not split under any layout.
     Unsharded,
+    /// The compiler decides: the dimension of a batch that `vmap` has added.
+    Open,
     /// A logical name, which the [`Layout`](crate::Layout) maps to mesh axes.
     Logical(&'static str),
     /// Mesh axes named directly, major first.
@@ -24,6 +26,7 @@ impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Dim::Unsharded => f.write_str("_"),
+            Dim::Open => f.write_str("?"),
             Dim::Logical(name) => f.write_str(name),
             Dim::Mesh([axis]) => write!(f, "{axis:?}"),
             Dim::Mesh(axes) => {

@@ -17,7 +17,7 @@ impl Dimension {
     pub(crate) fn new(index: usize, dims: Option<&[Dim]>) -> Self {
         let name = match dims.and_then(|dims| dims.get(index)) {
             Some(Dim::Logical(name)) => Some(*name),
-            Some(Dim::Unsharded | Dim::Mesh(_)) | None => None,
+            Some(Dim::Unsharded | Dim::Open | Dim::Mesh(_)) | None => None,
         };
         Dimension { index, name }
     }

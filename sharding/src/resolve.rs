@@ -95,7 +95,7 @@ impl Layout {
 
     fn entry(&self, role: Role, dim: Dim) -> Axes {
         match dim {
-            Dim::Unsharded => Axes::default(),
+            Dim::Unsharded | Dim::Open => Axes::default(),
             Dim::Mesh(_) if self.mesh().axes().is_empty() => Axes::default(),
             Dim::Mesh(axes) => Axes::from(axes),
             Dim::Logical(name) => {

@@ -7,6 +7,8 @@
 mod print;
 mod prune;
 
+pub(crate) use prune::Effects;
+
 use smallvec::SmallVec;
 
 use crate::error::Source;
@@ -91,8 +93,19 @@ impl Graph {
 
     /// The number of equations, those inside of regions included.
     pub fn equation_count(&self) -> usize {
-        let inner = |e: &Equation| e.op.region().map_or(0, |region| region.equation_count());
+        let inner = |e: &Equation| -> usize {
+            let regions = e.op.regions();
+            regions
+                .iter()
+                .map(|(_, region)| region.equation_count())
+                .sum()
+        };
         self.equations.iter().map(|e| 1 + inner(e)).sum()
+    }
+
+    /// Whether it does something beside computing results.
+    pub fn has_effect(&self) -> bool {
+        self.equations.iter().any(|e| e.op.has_effect())
     }
 
     pub(crate) fn new_value(&mut self, ty: TensorType) -> ValueId {

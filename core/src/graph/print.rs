@@ -13,7 +13,7 @@ use std::fmt;
 use super::{Graph, ValueId};
 use shardax_sharding::Role;
 
-use crate::op::{DotDims, Op};
+use crate::op::{Conv, DotDims, GatherDims, Op, Target};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,8 +41,12 @@ fn write_graph(f: &mut fmt::Formatter<'_>, graph: &Graph, depth: usize) -> fmt::
         write_attributes(f, &equation.op)?;
         f.write_str(" : ")?;
         write_list(f, equation.results.iter().map(|&r| graph.ty(r)), ", ")?;
-        if let Some(region) = equation.op.region() {
-            f.write_str(" ")?;
+        let regions = equation.op.regions();
+        for (name, region) in &regions {
+            match regions.len() {
+                1 => f.write_str(" ")?,
+                _ => write!(f, " {name} ")?,
+            }
             write_graph(f, region, depth + 1)?;
         }
         f.write_str("\n")?;
@@ -78,10 +82,57 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Reverse(dims) | Op::Reduce(_, dims) => write!(f, " dims={dims:?}"),
         Op::DotGeneral(dims) => write_dot(f, dims),
         Op::DynamicSlice(sizes) => write!(f, " sizes={sizes:?}"),
-        Op::Take { axis }
-        | Op::ScatterAdd { axis }
-        | Op::TakeAlong { axis }
-        | Op::ScatterAddAlong { axis } => write!(f, " axis={axis}"),
+        Op::Gather { dims, sizes } => {
+            let windows = write_gather(f, dims, sizes.len())?;
+            if windows {
+                write!(f, " sizes={sizes:?}")?;
+            }
+            Ok(())
+        }
+        Op::Scatter { dims, .. } => {
+            let rank = dims.offset.len() + dims.collapsed.len() + dims.operand_batch.len();
+            write_gather(f, dims, rank).map(|_| ())
+        }
+        Op::Conv(conv) => write_conv(f, conv),
+        Op::ReduceWindow(_, window) => {
+            write!(f, " sizes={:?} strides={:?}", window.sizes, window.strides)?;
+            if window.padding.iter().any(|&p| p != (0, 0)) {
+                write!(f, " padding={:?}", window.padding)?;
+            }
+            if window.base_dilation.iter().any(|&d| d != 1) {
+                write!(f, " base_dilation={:?}", window.base_dilation)?;
+            }
+            if window.window_dilation.iter().any(|&d| d != 1) {
+                write!(f, " window_dilation={:?}", window.window_dilation)?;
+            }
+            Ok(())
+        }
+        Op::Cumulative(cumulative) => {
+            let reverse = if cumulative.reverse { " reverse" } else { "" };
+            write!(f, " dim={}{reverse}", cumulative.dim)
+        }
+        Op::Sort(sort) => {
+            let descending = if sort.descending { " descending" } else { "" };
+            write!(f, " dim={} keys={}{descending}", sort.dim, sort.keys)
+        }
+        Op::TriangularSolve(solve) => {
+            let flags = [
+                (solve.left, "left"),
+                (solve.lower, "lower"),
+                (solve.transpose, "transpose"),
+                (solve.unit_diagonal, "unit_diagonal"),
+            ];
+            flags
+                .iter()
+                .filter(|(set, _)| *set)
+                .try_for_each(|(_, name)| write!(f, " {name}"))
+        }
+        Op::Fft(fft) => write!(f, " {:?} lengths={:?}", fft.kind, fft.lengths),
+        Op::ReducePrecision { exponent, mantissa } => {
+            write!(f, " exponent={exponent} mantissa={mantissa}")
+        }
+        Op::Name(name) => write!(f, " {name:?}"),
+        Op::Place(memory) => write!(f, " {}", memory.name()),
         Op::Shard(constraint) => {
             f.write_str(" (")?;
             write_list(f, constraint.dims.iter(), ", ")?;
@@ -100,9 +151,17 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
             if scan.reverse {
                 f.write_str(" reverse")?;
             }
+            if scan.unroll > 1 {
+                write!(f, " unroll={}", scan.unroll)?;
+            }
             Ok(())
         }
+        Op::While(looped) => write!(f, " carries={}", looped.carries),
         Op::Remat(remat) if remat.recomputes => f.write_str(" recompute"),
+        Op::Foreign(foreign) => match &foreign.target {
+            Target::Host(function) => write!(f, " {}", function.name()),
+            Target::Custom { name, .. } => write!(f, " {name}"),
+        },
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Compare(_)
@@ -113,6 +172,10 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         | Op::DynamicUpdateSlice
         | Op::OptimizationBarrier
         | Op::StopGradient
+        | Op::Cholesky
+        | Op::Cond(_)
+        | Op::Custom(_)
+        | Op::CustomLinear(_)
         | Op::Remat(_)
         | Op::Tangent(_) => Ok(()),
     }
@@ -127,6 +190,62 @@ fn write_dot(f: &mut fmt::Formatter<'_>, dims: &DotDims) -> fmt::Result {
         " contract={:?},{:?}",
         dims.lhs_contract, dims.rhs_contract
     )
+}
+
+/// ` axis=0` where whole rows are named along one dimension, ` along=0` where single elements are;
+/// otherwise all there is, and true.
+fn write_gather(
+    f: &mut fmt::Formatter<'_>,
+    dims: &GatherDims,
+    rank: usize,
+) -> Result<bool, fmt::Error> {
+    if let Some(axis) = dims.rows_axis() {
+        write!(f, " axis={axis}")?;
+        return Ok(false);
+    }
+    if let Some(axis) = dims.along_axis(rank) {
+        write!(f, " along={axis}")?;
+        return Ok(false);
+    }
+    write!(
+        f,
+        " offset={:?} collapsed={:?}",
+        dims.offset, dims.collapsed
+    )?;
+    if !dims.operand_batch.is_empty() {
+        write!(
+            f,
+            " batch={:?},{:?}",
+            dims.operand_batch, dims.indices_batch
+        )?;
+    }
+    write!(f, " start_map={:?}", dims.start_map)?;
+    Ok(true)
+}
+
+fn write_conv(f: &mut fmt::Formatter<'_>, conv: &Conv) -> fmt::Result {
+    for (name, layout) in [("lhs", &conv.lhs), ("rhs", &conv.rhs), ("out", &conv.out)] {
+        write!(
+            f,
+            " {name}={},{},{:?}",
+            layout.batch, layout.feature, layout.spatial
+        )?;
+    }
+    write!(f, " strides={:?} padding={:?}", conv.strides, conv.padding)?;
+    for (name, dilation) in [("lhs", &conv.lhs_dilation), ("rhs", &conv.rhs_dilation)] {
+        if dilation.iter().any(|&d| d != 1) {
+            write!(f, " {name}_dilation={dilation:?}")?;
+        }
+    }
+    for (name, groups) in [
+        ("feature", conv.feature_groups),
+        ("batch", conv.batch_groups),
+    ] {
+        if groups != 1 {
+            write!(f, " {name}_groups={groups}")?;
+        }
+    }
+    Ok(())
 }
 
 fn write_list<T: fmt::Display>(

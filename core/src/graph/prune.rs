@@ -6,7 +6,16 @@
 use std::sync::Arc;
 
 use super::{Equation, Graph, ValueId};
-use crate::op::{Op, Remat, Scan};
+use crate::op::{Cond, Op, Remat, Scan, While};
+
+/// What becomes of effects when a program is cut out of a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effects {
+    /// They are a part of it.
+    Keep,
+    /// They happen in another part.
+    Drop,
+}
 
 impl Graph {
     /// The program that computes `outputs` from `inputs`, both values of this graph. Values on the
@@ -17,8 +26,9 @@ impl Graph {
         &self,
         inputs: &[ValueId],
         outputs: &[ValueId],
+        effects: Effects,
     ) -> Result<Graph, Vec<ValueId>> {
-        let needed = self.needed(inputs, outputs);
+        let needed = self.needed(inputs, outputs, effects);
         let mut cut = Graph::default();
         let mut renamed: Vec<Option<ValueId>> = vec![None; self.types.len()];
         for &input in inputs {
@@ -66,7 +76,7 @@ impl Graph {
     }
 
     /// Which equations it takes.
-    fn needed(&self, inputs: &[ValueId], outputs: &[ValueId]) -> Vec<bool> {
+    fn needed(&self, inputs: &[ValueId], outputs: &[ValueId], effects: Effects) -> Vec<bool> {
         let mut values = vec![false; self.types.len()];
         let mut given = vec![false; self.types.len()];
         for input in inputs {
@@ -78,7 +88,8 @@ impl Graph {
         let mut equations = vec![false; self.equations.len()];
         for (i, equation) in self.equations.iter().enumerate().rev() {
             let wanted = |v: &ValueId| values[v.index()] && !given[v.index()];
-            if equation.results.iter().any(wanted) {
+            let acts = effects == Effects::Keep && equation.op.has_effect();
+            if acts || equation.results.iter().any(wanted) {
                 equations[i] = true;
                 for operand in &equation.operands {
                     values[operand.index()] = true;
@@ -98,7 +109,7 @@ impl Graph {
         let mut kept = Vec::with_capacity(self.equations.len());
         for mut equation in std::mem::take(&mut self.equations).into_iter().rev() {
             let used: Vec<bool> = equation.results.iter().map(|r| values[r.index()]).collect();
-            if !used.contains(&true) {
+            if !used.contains(&true) && !equation.op.has_effect() {
                 continue;
             }
             prune_region(&mut equation, &used);
@@ -109,6 +120,27 @@ impl Graph {
         }
         kept.reverse();
         self.equations = kept;
+    }
+
+    /// Removes calls that are made for their effect alone, inside of regions too.
+    pub(crate) fn drop_effects(&mut self) {
+        let acts = |e: &Equation| matches!(e.op, Op::Foreign(_)) && e.results.is_empty();
+        self.equations.retain(|e| !acts(e));
+        for equation in self.equations.iter_mut().filter(|e| e.op.has_effect()) {
+            let without = |graph: &mut Arc<Graph>| Arc::make_mut(graph).drop_effects();
+            match &mut equation.op {
+                Op::Scan(scan) => without(&mut scan.body),
+                Op::Remat(remat) => without(&mut remat.body),
+                Op::Custom(custom) => without(&mut custom.body),
+                Op::Cond(cond) => cond.branches.iter_mut().for_each(without),
+                Op::While(looped) => {
+                    without(&mut looped.cond);
+                    without(&mut looped.body);
+                }
+                // No other operation contains a function.
+                _ => {}
+            }
+        }
     }
 
     /// Drops inputs by position.
@@ -136,8 +168,64 @@ fn prune_region(equation: &mut Equation, used: &[bool]) {
     match equation.op.clone() {
         Op::Remat(remat) => prune_remat(equation, remat, used),
         Op::Scan(scan) => prune_scan(equation, scan, used),
+        Op::Cond(cond) => prune_cond(equation, cond, used),
+        Op::While(looped) => prune_while(equation, looped, used),
+        // A function with a rule keeps its signature, which the rule has too.
         _ => {}
     }
+}
+
+fn prune_cond(equation: &mut Equation, cond: Cond, used: &[bool]) {
+    let mut branches: Vec<Graph> = cond
+        .branches
+        .into_iter()
+        .map(Arc::unwrap_or_clone)
+        .collect();
+    let mut read = vec![false; equation.operands.len()];
+    read[0] = true;
+    for branch in &mut branches {
+        branch.outputs = select(&branch.outputs, used);
+        branch.prune();
+        for (read, own) in read[1..].iter_mut().zip(branch.inputs_read()) {
+            *read |= own;
+        }
+    }
+    for branch in &mut branches {
+        branch.retain_inputs(&read[1..]);
+    }
+    equation.operands = select(&equation.operands, &read).into();
+    equation.results = select(&equation.results, used).into();
+    equation.op = Op::Cond(Cond {
+        branches: branches.into_iter().map(Arc::new).collect(),
+    });
+}
+
+/// A carry is needed when its final value is read, when the condition reads it, or when another one
+/// that is needed depends on it.
+fn prune_while(equation: &mut Equation, looped: While, used: &[bool]) {
+    let mut cond = Arc::unwrap_or_clone(looped.cond);
+    let mut body = Arc::unwrap_or_clone(looped.body);
+    let decides = cond.inputs_read();
+    let wanted: Vec<bool> = used.iter().zip(&decides).map(|(u, d)| u | d).collect();
+    let live = live_outputs(&body, looped.carries, &wanted);
+    body.outputs = select(&body.outputs, &live);
+    body.prune();
+    let mut read: Vec<bool> = body
+        .inputs_read()
+        .into_iter()
+        .zip(decides)
+        .map(|(b, d)| b | d)
+        .collect();
+    read[..looped.carries].copy_from_slice(&live);
+    body.retain_inputs(&read);
+    cond.retain_inputs(&read);
+    equation.operands = select(&equation.operands, &read).into();
+    equation.results = select(&equation.results, &live).into();
+    equation.op = Op::While(While {
+        cond: Arc::new(cond),
+        body: Arc::new(body),
+        carries: live.iter().filter(|l| **l).count(),
+    });
 }
 
 fn prune_remat(equation: &mut Equation, remat: Remat, used: &[bool]) {
@@ -155,9 +243,12 @@ fn prune_remat(equation: &mut Equation, remat: Remat, used: &[bool]) {
 }
 
 /// Which outputs of a loop are needed when `used` ones are. A carry is when its final value is
-/// read, or when a needed output depends on it in some iteration.
-fn live_outputs(scan: &Scan, used: &[bool]) -> Vec<bool> {
-    let body = &scan.body;
+/// read, or when a needed output depends on it in some iteration; with an effect inside, all are.
+fn live_outputs(body: &Graph, carries: usize, used: &[bool]) -> Vec<bool> {
+    let mut live = used.to_vec();
+    if body.has_effect() {
+        live[..carries].fill(true);
+    }
     let mut definition: Vec<Option<&Equation>> = vec![None; body.types.len()];
     for equation in &body.equations {
         for result in &equation.results {
@@ -165,10 +256,9 @@ fn live_outputs(scan: &Scan, used: &[bool]) -> Vec<bool> {
         }
     }
     let mut carry_of: Vec<Option<usize>> = vec![None; body.types.len()];
-    for (carry, input) in body.inputs[..scan.carries].iter().enumerate() {
+    for (carry, input) in body.inputs[..carries].iter().enumerate() {
         carry_of[input.index()] = Some(carry);
     }
-    let mut live = used.to_vec();
     let mut seen = vec![false; body.types.len()];
     let mut pending: Vec<ValueId> = select(&body.outputs, &live);
     while let Some(value) = pending.pop() {
@@ -185,7 +275,7 @@ fn live_outputs(scan: &Scan, used: &[bool]) -> Vec<bool> {
 }
 
 fn prune_scan(equation: &mut Equation, scan: Scan, used: &[bool]) {
-    let live = live_outputs(&scan, used);
+    let live = live_outputs(&scan.body, scan.carries, used);
     let mut body = Arc::unwrap_or_clone(scan.body);
     body.outputs = select(&body.outputs, &live);
     body.prune();
@@ -265,9 +355,12 @@ mod tests {
         let result = |i: usize| graph.equations()[i].results[0];
         let (sin, product, exp) = (result(0), result(1), result(2));
         let cut = graph
-            .extract(&[product], &[exp])
+            .extract(&[product], &[exp], Effects::Drop)
             .map(|g| g.equations().len());
         assert_eq!(cut, Ok(1));
-        assert_eq!(graph.extract(&[sin], &[exp]), Err(vec![graph.inputs()[0]]));
+        assert_eq!(
+            graph.extract(&[sin], &[exp], Effects::Drop),
+            Err(vec![graph.inputs()[0]])
+        );
     }
 }

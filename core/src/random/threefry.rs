@@ -3,13 +3,15 @@
 //! The count of an element is its position in the array, written as iotas: whichever way the array
 //! is split, each device computes the bits of its own shard from the same positions.
 //!
-//! The rounds are written out. As a loop XLA would store both words to memory between iterations; as
-//! straight code it fuses them with whatever uses the bits.
+//! The rounds of a draw are written out. As a loop XLA would store both words to memory between
+//! iterations; as straight code it fuses them with whatever uses the bits. Those of keys that are
+//! made of keys are a loop.
 
 use crate::dtype::DType;
 use crate::lax;
 use crate::op::Binary;
 use crate::tensor::Tensor;
+use crate::transform::scan;
 use crate::types::TensorType;
 
 /// Rotations of four successive rounds; the two rows alternate.
@@ -80,6 +82,45 @@ pub(super) fn threefry2x32(key: [Tensor; 2], counts: Counts) -> [Tensor; 2] {
         y = lax::add(y, lax::broadcast(second, &shape, &[]));
     }
     [x, y]
+}
+
+/// [`threefry2x32`] as a loop, for keys that are made of keys.
+///
+/// Written out one after the other, the rounds of a key and of what is drawn with it are one chain,
+/// in which every value is used twice; where two such chains meet, XLA's CPU compiler does not come
+/// to an end with its fusions. A loop keeps them apart, and takes no time for the few words of a key.
+pub(super) fn threefry2x32_rolled(key: [Tensor; 2], counts: Counts) -> [Tensor; 2] {
+    let shape = counts.low.shape();
+    let parity = lax::binary(Binary::Xor, key[0], key[1]) ^ PARITY;
+    let schedule = [key[0], key[1], parity].map(|word| lax::reshape(word, &[1]));
+    let first = lax::broadcast(key[0], &shape, &[]);
+    let x = counts.high.map_or(first, |high| lax::add(high, first));
+    let y = lax::add(counts.low, lax::broadcast(key[1], &shape, &[]));
+    let by_injection = |offset: usize| {
+        let words: Vec<Tensor> = (1..=5).map(|i| schedule[(i + offset) % 3]).collect();
+        lax::concatenate(&words, 0)
+    };
+    let numbers = lax::iota(TensorType::new(DType::U32, [5]), 0) + 1u32;
+    let distances: Vec<u32> = (0..5).flat_map(|i| ROTATIONS[i % 2]).collect();
+    let xs = (
+        Tensor::constant(&distances, [5, 4]),
+        by_injection(0),
+        lax::add(by_injection(1), numbers),
+    );
+    let rounds = |[x, y]: [Tensor; 2], (distances, first, second): (Tensor, Tensor, Tensor)| {
+        let [mut x, mut y] = [x, y];
+        for i in 0..4 {
+            let up = lax::broadcast(distances.index(0, i), &shape, &[]);
+            let down = 32u32 - up;
+            x = lax::add(x, y);
+            let turned = lax::binary(Binary::Or, y << up, y >> down);
+            y = lax::binary(Binary::Xor, turned, x);
+        }
+        let next = [(x, first), (y, second)];
+        let next = next.map(|(word, key)| lax::add(word, lax::broadcast(key, &shape, &[])));
+        (next, ())
+    };
+    scan([x, y], xs, rounds).0
 }
 
 /// The bits of each `u32`, moved up by `distance` (1 to 31), those at the top to the bottom.

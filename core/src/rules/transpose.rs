@@ -6,13 +6,18 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::{conv, gather, linalg, window};
 use crate::error::ErrorKind;
 use crate::graph::Equation;
 use crate::lax;
-use crate::op::{Binary, Constraint, Dims, DotDims, Op, Reducer, Unary};
+use crate::op::{
+    Binary, Combine, Constraint, Cumulative, Dims, DotDims, Op, Reducer, TriangularSolve, Unary,
+};
 use crate::tensor::Tensor;
 use crate::trace::fail_at;
-use crate::transform::{Tangents, transpose_remat, transpose_scan};
+use crate::transform::{
+    Tangents, transpose_body, transpose_cond, transpose_custom, transpose_remat, transpose_scan,
+};
 use crate::types::TensorType;
 use shardax_sharding::Role;
 
@@ -34,11 +39,18 @@ pub(crate) fn transpose(
     match &equation.op {
         Op::Scan(scan) => return transpose_scan(scan, operands, cotangents, equation.source),
         Op::Remat(remat) => return transpose_remat(remat, operands, cotangents, equation.source),
+        Op::Cond(cond) => return transpose_cond(cond, operands, cotangents, equation.source),
+        Op::CustomLinear(linear) => return transpose_custom(linear, operands, cotangents),
+        // A rule has applied the function to its tangent.
+        Op::Custom(custom) => {
+            return transpose_body(&custom.body, operands, cotangents, equation.source);
+        }
         Op::OptimizationBarrier => return barrier(operands, cotangents),
+        Op::While(_) => unbounded(equation),
         _ => {}
     }
-    match cotangents[0] {
-        Some(ct) => one(equation, operands, ct),
+    match cotangents.iter().flatten().next() {
+        Some(&ct) => one(equation, operands, ct),
         None => smallvec![None; operands.len()],
     }
 }
@@ -52,12 +64,12 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         Op::Binary(Binary::Sub) => {
             smallvec![linear(0).then_some(ct), linear(1).then(|| lax::neg(ct))]
         }
-        Op::Binary(Binary::Mul) if linear(0) != linear(1) => smallvec![
-            linear(0).then(|| lax::mul(ct, operands[1].tensor)),
-            linear(1).then(|| lax::mul(operands[0].tensor, ct)),
+        Op::Binary(op @ (Binary::Mul | Binary::MulOrZero)) if linear(0) != linear(1) => smallvec![
+            linear(0).then(|| lax::binary(*op, ct, operands[1].tensor)),
+            linear(1).then(|| lax::binary(*op, operands[0].tensor, ct)),
         ],
-        Op::Binary(Binary::Div) if !linear(1) => {
-            smallvec![Some(lax::binary(Binary::Div, ct, operands[1].tensor)), None]
+        Op::Binary(op @ (Binary::Div | Binary::DivOrZero)) if !linear(1) => {
+            smallvec![Some(lax::binary(*op, ct, operands[1].tensor)), None]
         }
         Op::Select => {
             let predicate = operands[0].tensor;
@@ -105,31 +117,61 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
             cts[1] = linear(1).then(|| lax::dynamic_slice(ct, &starts, &update.shape));
             cts
         }
-        Op::Take { axis } => {
+        Op::Gather { dims, .. } => {
             let zeros = lax::zeros(&ty(0));
-            first(lax::scatter_add(zeros, operands[1].tensor, ct, *axis), 2)
+            let ct = lax::scatter(zeros, operands[1].tensor, ct, dims.clone(), Combine::Add);
+            first(ct, 2)
         }
-        Op::TakeAlong { axis } => {
-            let zeros = lax::zeros(&ty(0));
-            first(
-                lax::scatter_add_along(zeros, operands[1].tensor, ct, *axis),
-                2,
-            )
+        Op::Scatter { dims, combine } => gather::transpose_scatter(dims, *combine, operands, ct),
+        Op::Conv(conv) if linear(0) != linear(1) => conv::transpose_conv(conv, operands, ct),
+        Op::ReduceWindow(Reducer::Sum, window) => {
+            smallvec![Some(window::transpose_window_sum(window, &ty(0), ct))]
         }
-        Op::ScatterAdd { axis } => smallvec![
-            linear(0).then_some(ct),
-            None,
-            linear(2).then(|| lax::take(ct, operands[1].tensor, *axis)),
-        ],
-        Op::ScatterAddAlong { axis } => smallvec![
-            linear(0).then_some(ct),
-            None,
-            linear(2).then(|| lax::take_along(ct, operands[1].tensor, *axis)),
-        ],
+        Op::Cumulative(cumulative) if cumulative.reducer == Reducer::Sum => {
+            let op = Cumulative {
+                reverse: !cumulative.reverse,
+                ..*cumulative
+            };
+            smallvec![Some(lax::cumulative(ct, op))]
+        }
+        Op::TriangularSolve(solve) if !linear(0) => {
+            let solve = TriangularSolve {
+                transpose: !solve.transpose,
+                ..*solve
+            };
+            smallvec![
+                None,
+                Some(lax::triangular_solve(operands[0].tensor, ct, solve))
+            ]
+        }
+        Op::Fft(fft) => smallvec![Some(linalg::transpose_fft(fft, &ty(0), ct))],
+        Op::ReducePrecision { exponent, mantissa } => {
+            smallvec![Some(lax::reduce_precision(ct, *exponent, *mantissa))]
+        }
+        Op::Name(_) => smallvec![Some(ct)],
+        // Where the value was, its cotangent is wanted: it came from the other memory.
+        Op::Place(memory) => smallvec![Some(lax::place(ct, memory.other()))],
         Op::Shard(constraint) => smallvec![Some(shard(ct, constraint))],
+        Op::Unary(Unary::Real) => {
+            smallvec![Some(lax::binary(Binary::Complex, ct, lax::zeros(&ct.ty())))]
+        }
+        Op::Unary(Unary::Imag) => {
+            let zero = lax::zeros(&ct.ty());
+            smallvec![Some(lax::binary(Binary::Complex, zero, lax::neg(ct)))]
+        }
+        Op::Binary(Binary::Complex) => smallvec![
+            linear(0).then(|| lax::unary(Unary::Real, ct)),
+            linear(1).then(|| lax::neg(lax::unary(Unary::Imag, ct))),
+        ],
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Reduce(..)
+        | Op::ReduceWindow(..)
+        | Op::Cumulative(_)
+        | Op::Conv(_)
+        | Op::Sort(_)
+        | Op::Cholesky
+        | Op::TriangularSolve(_)
         | Op::DotGeneral(_)
         | Op::Constant(_)
         | Op::Iota { .. }
@@ -138,7 +180,12 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         | Op::OptimizationBarrier
         | Op::StopGradient
         | Op::Scan(_)
+        | Op::Cond(_)
+        | Op::While(_)
         | Op::Remat(_)
+        | Op::Custom(_)
+        | Op::CustomLinear(_)
+        | Op::Foreign(_)
         | Op::Tangent(_) => {
             let kind = ErrorKind::Derivative {
                 op: equation.op.name(),
@@ -147,6 +194,17 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
             fail_at(kind, None, equation.source)
         }
     }
+}
+
+/// Nothing bounds what would have to be kept of such a loop's iterations.
+fn unbounded(equation: &Equation) -> ! {
+    let kind = ErrorKind::Derivative {
+        op: "while_loop",
+        problem: "reverse mode through a loop that runs as often as its condition says".into(),
+    };
+    let help = "use `scan`, or `fori_loop` between numbers, which run a known number of times; or \
+                forward mode (`jvp`, `jacfwd`); or put `.stop_gradient()` on the result";
+    fail_at(kind, Some(help.into()), equation.source)
 }
 
 fn tensors(operands: &[Operand]) -> SmallVec<[Tensor; 4]> {
@@ -159,7 +217,7 @@ fn first(ct: Tensor, count: usize) -> Tangents {
     cts
 }
 
-fn inverse(permutation: &[usize]) -> Dims {
+pub(super) fn inverse(permutation: &[usize]) -> Dims {
     let mut inverse: Dims = smallvec![0; permutation.len()];
     for (to, &from) in permutation.iter().enumerate() {
         inverse[from] = to;

@@ -1,11 +1,15 @@
-//! Element-wise arithmetic: operators, numpy broadcasting and type promotion.
+//! Element-wise arithmetic: operators, functions that are primitives, numpy broadcasting and type
+//! promotion.
 //!
 //! Promotion of two tensors: `bool` gives way to any other type, integers to floats, a narrower
 //! type to a wider one of its kind; `f16` with `bf16` gives `f32`, and a signed with an unsigned
 //! integer the next wider signed one. A number written in the program takes the tensor's element
 //! type and never widens it.
 
-use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+use std::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign,
+    Mul, MulAssign, Neg, Not, Rem, RemAssign, Shl, ShlAssign, Shr, ShrAssign, Sub, SubAssign,
+};
 use std::panic::Location;
 
 use super::Tensor;
@@ -73,7 +77,12 @@ pub(crate) fn promote(a: DType, b: DType) -> Option<DType> {
 }
 
 /// Both operands with one element type and shape.
-fn together(op: &'static str, lhs: Operand, rhs: Operand, source: Source) -> (Tensor, Tensor) {
+pub(super) fn together(
+    op: &'static str,
+    lhs: Operand,
+    rhs: Operand,
+    source: Source,
+) -> (Tensor, Tensor) {
     let (lhs, rhs) = match (lhs, rhs) {
         (Operand::Tensor(lhs), Operand::Tensor(rhs)) => (lhs, rhs),
         (Operand::Tensor(lhs), Operand::Number(rhs)) => (lhs, number_like(rhs, lhs, op, source)),
@@ -130,7 +139,7 @@ fn number_like(number: Number, like: Tensor, op: &'static str, source: Source) -
     }
 }
 
-fn binary(
+pub(super) fn binary(
     name: &'static str,
     op: Binary,
     lhs: impl Into<Operand>,
@@ -171,6 +180,25 @@ operator!(
     Shl shl ShiftLeft, Shr shr ShiftRight,
 );
 
+macro_rules! assign {
+    ($($trait:ident $method:ident $op:tt),* $(,)?) => {$(
+        /// Names the result anew: the value that the handle named before is unchanged.
+        impl<R: Into<Operand>> $trait<R> for Tensor {
+            #[track_caller]
+            fn $method(&mut self, rhs: R) {
+                *self = *self $op rhs;
+            }
+        }
+    )*};
+}
+
+assign!(
+    AddAssign add_assign +, SubAssign sub_assign -, MulAssign mul_assign *,
+    DivAssign div_assign /, RemAssign rem_assign %, BitAndAssign bitand_assign &,
+    BitOrAssign bitor_assign |, BitXorAssign bitxor_assign ^, ShlAssign shl_assign <<,
+    ShrAssign shr_assign >>,
+);
+
 impl Neg for Tensor {
     type Output = Tensor;
     #[track_caller]
@@ -201,32 +229,70 @@ macro_rules! unary {
 }
 
 unary!(
-    /// Absolute value; its derivative at 0 is 0.
+    /// Absolute value, a real number for a complex one; its derivative at 0 is 0.
     abs Abs,
+    /// Inverse cosine.
+    acos Acos,
+    /// Inverse hyperbolic cosine; NaN below 1.
+    acosh Acosh,
+    /// Inverse sine.
+    asin Asin,
+    /// Inverse hyperbolic sine.
+    asinh Asinh,
+    /// Inverse tangent.
+    atan Atan,
+    /// Inverse hyperbolic tangent.
+    atanh Atanh,
+    /// Cube root, also of negative numbers.
+    cbrt Cbrt,
+    /// The smallest integer not below; its derivative is 0.
+    ceil Ceil,
     /// Cosine.
     cos Cos,
+    /// Hyperbolic cosine.
+    cosh Cosh,
+    /// The derivative of [`Tensor::lgamma`].
+    digamma Digamma,
     /// The error function.
     erf Erf,
+    /// 1 - erf(x), accurate where that is small.
+    erfc Erfc,
     /// e^x.
     exp Exp,
     /// e^x - 1, accurate near 0.
     expm1 Expm1,
-    /// The largest integer not above.
+    /// The largest integer not above; its derivative is 0.
     floor Floor,
+    /// Whether a float is neither infinite nor NaN.
+    is_finite IsFinite,
+    /// The number of zero bits before the first one that is set, of integers.
+    leading_zeros CountLeadingZeros,
+    /// The logarithm of the absolute value of the gamma function.
+    lgamma Lgamma,
     /// The natural logarithm.
     log Log,
     /// log(1 + x), accurate near 0.
     log1p Log1p,
+    /// The number of bits that are set, of integers.
+    popcount PopulationCount,
+    /// The nearest integer, halves away from 0; its derivative is 0.
+    round Round,
+    /// The nearest integer, halves to the even one, as numpy's `round`; its derivative is 0.
+    round_even RoundEven,
     /// The logistic function 1 / (1 + e^-x).
     sigmoid Logistic,
     /// 1 / sqrt(x).
     rsqrt Rsqrt,
-    /// -1, 0 or 1.
+    /// -1, 0 or 1; of a complex number x / |x|. The derivative at 0 is 0.
     sign Sign,
     /// Sine.
     sin Sin,
-    /// Square root.
+    /// Hyperbolic sine.
+    sinh Sinh,
+    /// Square root; its derivative at 0 is infinite.
     sqrt Sqrt,
+    /// Tangent.
+    tan Tan,
     /// Hyperbolic tangent.
     tanh Tanh,
 );
@@ -282,7 +348,40 @@ impl Tensor {
         self.maximum(low).minimum(high)
     }
 
-    /// `self` to the power `rhs`, element by element.
+    /// The angle of the point `(x, self)`: the inverse tangent of `self / x`, in the quadrant of the
+    /// point. Its derivative at the origin is 0.
+    #[track_caller]
+    pub fn atan2(self, x: impl Into<Operand>) -> Tensor {
+        binary("atan2", Binary::Atan2, self, x, Location::caller())
+    }
+
+    /// The number of the element type that is next to `self` in the direction of `rhs`.
+    #[track_caller]
+    pub fn nextafter(self, rhs: impl Into<Operand>) -> Tensor {
+        binary(
+            "nextafter",
+            Binary::NextAfter,
+            self,
+            rhs,
+            Location::caller(),
+        )
+    }
+
+    /// The polygamma function of order `self` at `x`: the derivative of that order of
+    /// [`Tensor::digamma`]. There is no derivative by the order.
+    #[track_caller]
+    pub fn polygamma(self, x: impl Into<Operand>) -> Tensor {
+        binary("polygamma", Binary::Polygamma, self, x, Location::caller())
+    }
+
+    /// The bits of an integer moved down by `rhs`, zeros coming in from above also for a signed type.
+    #[track_caller]
+    pub fn shift_right_logical(self, rhs: impl Into<Operand>) -> Tensor {
+        let op = Binary::ShiftRightLogical;
+        binary("shift_right_logical", op, self, rhs, Location::caller())
+    }
+
+    /// `self` to the power `rhs`, element by element. `x^0` is 1, also at 0.
     #[track_caller]
     pub fn pow(self, rhs: impl Into<Operand>) -> Tensor {
         binary("pow", Binary::Pow, self, rhs, Location::caller())
@@ -292,6 +391,13 @@ impl Tensor {
     #[track_caller]
     pub fn square(self) -> Tensor {
         method("square", Location::caller(), || lax::mul(self, self))
+    }
+
+    /// The same type with fewer bits in effect: rounded (halves to even) as if the exponent had
+    /// `exponent` bits and the mantissa `mantissa`. Derivatives are rounded too.
+    #[track_caller]
+    pub fn reduce_precision(self, exponent: u32, mantissa: u32) -> Tensor {
+        lax::reduce_precision(self, exponent, mantissa)
     }
 
     /// Where `self` (boolean) is true `on_true`, elsewhere `on_false`; the three broadcast.

@@ -78,26 +78,24 @@ impl Tensor {
         let ty = TensorType::new(dtype, [count]);
         method("arange", Location::caller(), || lax::iota(ty, 0))
     }
-}
 
-/// Joins tensors along a dimension; a negative axis counts from the last.
-#[track_caller]
-pub fn concatenate(parts: impl AsRef<[Tensor]>, axis: isize) -> Tensor {
-    let parts = parts.as_ref();
-    match parts {
-        [] => {
-            let problem = "there is nothing to join".to_owned();
-            fail(
-                ErrorKind::Argument {
-                    op: "concatenate",
-                    problem,
-                },
-                None,
-            )
-        }
-        [first, ..] => {
-            let dimension = axis_at("concatenate", axis, &first.ty(), Location::caller());
-            lax::concatenate(parts, dimension)
-        }
+    /// `count` numbers from `start` to `stop`, both included, at equal distances.
+    #[track_caller]
+    pub fn linspace(dtype: DType, start: f64, stop: f64, count: usize) -> Tensor {
+        let source = Location::caller();
+        method("linspace", source, || {
+            if !dtype.is_float() {
+                let problem = format!("fractions are not values of {dtype}");
+                let op = "linspace";
+                fail(ErrorKind::DType { op, problem }, None)
+            }
+            let wide = match dtype {
+                DType::F64 => DType::F64,
+                _ => DType::F32,
+            };
+            // Both ends are exact, for `part` is there.
+            let part = lax::iota(TensorType::new(wide, [count]), 0) / (count.max(2) - 1) as f64;
+            lax::convert((1.0 - part) * start + part * stop, dtype)
+        })
     }
 }

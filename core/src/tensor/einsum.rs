@@ -40,26 +40,34 @@ impl Tensor {
     #[track_caller]
     pub fn matmul(self, rhs: Tensor) -> Tensor {
         let source = Location::caller();
-        method("matmul", source, || matmul(self, rhs, source))
+        method("matmul", source, || {
+            matmul("matmul", self, rhs, None, source)
+        })
+    }
+
+    /// [`Tensor::matmul`] with a result of element type `result`, in which products are summed.
+    #[track_caller]
+    pub fn matmul_as(self, rhs: Tensor, result: DType) -> Tensor {
+        let (op, source) = ("matmul_as", Location::caller());
+        method(op, source, || matmul(op, self, rhs, Some(result), source))
     }
 }
 
-fn matmul(lhs: Tensor, rhs: Tensor, source: Source) -> Tensor {
+fn matmul(
+    op: &'static str,
+    lhs: Tensor,
+    rhs: Tensor,
+    result: Option<DType>,
+    source: Source,
+) -> Tensor {
     let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
     if lhs_ty.rank() < 2 || rhs_ty.rank() < 2 {
         let problem = format!("takes tensors of two dimensions or more, not {lhs_ty} and {rhs_ty}");
         let help = "use `dot` for vectors";
-        fail_at(
-            ErrorKind::Shape {
-                op: "matmul",
-                problem,
-            },
-            Some(help.into()),
-            source,
-        )
+        fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
     }
     let batch_of = |ty: &TensorType| TensorType::new(ty.dtype, &ty.shape[..ty.rank() - 2]);
-    let batch = broadcast_shapes("matmul", &[&batch_of(&lhs_ty), &batch_of(&rhs_ty)], source);
+    let batch = broadcast_shapes(op, &[&batch_of(&lhs_ty), &batch_of(&rhs_ty)], source);
     let fit = |x: Tensor, ty: &TensorType| {
         let shape: Shape = batch
             .iter()
@@ -75,9 +83,9 @@ fn matmul(lhs: Tensor, rhs: Tensor, source: Source) -> Tensor {
         rhs_batch: (0..n).collect(),
         lhs_contract: Dims::from_slice(&[n + 1]),
         rhs_contract: Dims::from_slice(&[n]),
-        result: common("matmul", &lhs_ty, &rhs_ty, source),
+        result: result.unwrap_or_else(|| common(op, &lhs_ty, &rhs_ty, source)),
     };
-    product("matmul", fit(lhs, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
+    product(op, fit(lhs, &lhs_ty), fit(rhs, &rhs_ty), dims, source)
 }
 
 fn dot_last_first(
@@ -130,38 +138,65 @@ fn product(op: &'static str, lhs: Tensor, rhs: Tensor, dims: DotDims, source: So
         let problem = clashes.join("; ");
         fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
     }
-    let operand = common(op, &lhs_ty, &rhs_ty, source);
-    lax::dot(lax::convert(lhs, operand), lax::convert(rhs, operand), dims)
+    // XLA has no products of 4-bit integers.
+    let wide = |dtype: DType| match dtype {
+        DType::I4 => DType::I8,
+        DType::U4 => DType::U8,
+        dtype => dtype,
+    };
+    let operand = wide(common(op, &lhs_ty, &rhs_ty, source));
+    let narrow = dims.result;
+    let dims = DotDims {
+        result: wide(narrow),
+        ..dims
+    };
+    let product = lax::dot(lax::convert(lhs, operand), lax::convert(rhs, operand), dims);
+    lax::convert(product, narrow)
 }
 
 /// A product of tensors in Einstein's notation: `einsum("bthk,bshk->bhts", [q, k])`.
 ///
 /// Letters name dimensions. One that is missing after the arrow is summed over; without an arrow
-/// the result has the letters that occur once, in alphabetical order. Spaces do not count. Products
-/// of more than two tensors are taken from the left.
+/// the result has the letters that occur once, in alphabetical order. `...` stands for any number of
+/// dimensions, which broadcast among the operands by numpy's rules and come first in a result
+/// without an arrow. Spaces do not count. Products of more than two tensors are taken from the left.
 #[track_caller]
 pub fn einsum(subscripts: &str, operands: impl AsRef<[Tensor]>) -> Tensor {
     let source = Location::caller();
     method("einsum", source, || {
-        multiply(subscripts, operands.as_ref(), source)
+        multiply(subscripts, operands.as_ref(), None, source)
     })
 }
 
-fn multiply(subscripts: &str, operands: &[Tensor], source: Source) -> Tensor {
+/// [`einsum`] with a result of element type `result`, in which products are summed.
+#[track_caller]
+pub fn einsum_as(subscripts: &str, operands: impl AsRef<[Tensor]>, result: DType) -> Tensor {
+    let source = Location::caller();
+    method("einsum_as", source, || {
+        multiply(subscripts, operands.as_ref(), Some(result), source)
+    })
+}
+
+fn multiply(
+    subscripts: &str,
+    operands: &[Tensor],
+    result: Option<DType>,
+    source: Source,
+) -> Tensor {
     let plan = Plan::parse(subscripts, operands, source);
-    let mut labeled = plan.inputs.iter().zip(operands);
-    let first = labeled.next().map(|(labels, &x)| Labeled::new(labels, x));
+    let mut labeled = plan.without_repeated(operands).into_iter();
+    let first = labeled.next().map(|(labels, x)| Labeled::new(&labels, x));
     let Some(mut left) = first else {
         plan.fail("there are no operands".into(), source)
     };
     let mut rest: Vec<Labeled> = labeled
-        .map(|(labels, &x)| Labeled::new(labels, x))
+        .map(|(labels, x)| Labeled::new(&labels, x))
         .collect();
     while !rest.is_empty() {
         let right = rest.remove(0);
         let wanted =
             |c: char| plan.output.contains(&c) || rest.iter().any(|r| r.labels.contains(&c));
-        left = contract(left, right, wanted, source);
+        left = contract(left, right, wanted, result, source);
     }
     let left = left.summed(|c| plan.output.contains(&c));
     let permutation: Dims = plan
@@ -169,7 +204,8 @@ fn multiply(subscripts: &str, operands: &[Tensor], source: Source) -> Tensor {
         .iter()
         .filter_map(|c| left.labels.iter().position(|l| l == c))
         .collect();
-    lax::transpose(left.tensor, &permutation)
+    let tensor = result.map_or(left.tensor, |dtype| lax::convert(left.tensor, dtype));
+    lax::transpose(tensor, &permutation)
 }
 
 struct Plan<'a> {
@@ -185,8 +221,30 @@ impl<'a> Plan<'a> {
             Some((inputs, output)) => (inputs.to_owned(), Some(output.to_owned())),
             None => (compact, None),
         };
-        let inputs: Vec<Vec<char>> = inputs.split(',').map(|s| s.chars().collect()).collect();
-        let output = output.map_or_else(|| once(&inputs), |o| o.chars().collect());
+        let parts: Vec<&str> = inputs.split(',').collect();
+        // As many dimensions as `...` stands for where it stands for most.
+        let open = |(part, x): (&&str, &Tensor)| {
+            let letters = part.chars().filter(|&c| c != '.').count();
+            part.contains("...")
+                .then(|| x.ty().rank().saturating_sub(letters))
+        };
+        let most = parts.iter().zip(operands).filter_map(open).max();
+        let inputs: Vec<Vec<char>> = parts
+            .iter()
+            .enumerate()
+            .map(|(i, part)| {
+                let own = operands.get(i).and_then(|x| open((part, x)));
+                spelled(part, most.unwrap_or(0), own.unwrap_or(0))
+            })
+            .collect();
+        let output = match output {
+            Some(output) => spelled(&output, most.unwrap_or(0), most.unwrap_or(0)),
+            None => [
+                spelled("...", most.unwrap_or(0), most.unwrap_or(0)),
+                once(&inputs),
+            ]
+            .concat(),
+        };
         let plan = Plan {
             subscripts,
             inputs,
@@ -199,7 +257,8 @@ impl<'a> Plan<'a> {
     fn check(&self, operands: &[Tensor], source: Source) {
         let mut problems = Vec::new();
         let letters = self.inputs.iter().flatten().chain(&self.output);
-        if let Some(c) = letters.into_iter().find(|c| !c.is_alphabetic()) {
+        let is_letter = |c: &char| c.is_alphabetic() || is_open(*c);
+        if let Some(c) = letters.into_iter().find(|c| !is_letter(c)) {
             problems.push(format!("{c:?} is not a letter"));
         }
         if self.inputs.len() != operands.len() {
@@ -213,7 +272,7 @@ impl<'a> Plan<'a> {
         for (position, (labels, operand)) in self.inputs.iter().zip(operands).enumerate() {
             let ty = operand.ty();
             if labels.len() != ty.rank() {
-                let labels: String = labels.iter().collect();
+                let labels: String = labels.iter().filter(|c| !is_open(**c)).collect();
                 problems.push(format!(
                     "operand {position} is {ty}, with {} dimensions, and its subscripts `{labels}` \
                      have {}",
@@ -223,26 +282,61 @@ impl<'a> Plan<'a> {
                 continue;
             }
             for (&label, &size) in labels.iter().zip(&ty.shape) {
+                if is_open(label) && size == 1 {
+                    continue;
+                }
                 match sizes.iter().find(|(l, ..)| *l == label) {
-                    Some(&(_, known, of)) if known != size => problems.push(format!(
-                        "`{label}` is {known} in operand {of} and {size} in operand {position}"
-                    )),
+                    Some(&(_, known, of)) if known != size => {
+                        let label = if is_open(label) {
+                            "...".into()
+                        } else {
+                            label.to_string()
+                        };
+                        problems.push(format!(
+                            "`{label}` is {known} in operand {of} and {size} in operand {position}"
+                        ));
+                    }
                     Some(_) => {}
                     None => sizes.push((label, size, position)),
                 }
             }
         }
+        let summed = |c: &&char| is_open(**c) && !self.output.contains(*c);
+        if self.inputs.iter().flatten().any(|c| summed(&c)) {
+            problems.push("`...` stands in an operand and not in the result".into());
+        }
         for (i, c) in self.output.iter().enumerate() {
             if self.output[..i].contains(c) {
                 problems.push(format!("`{c}` stands twice in the result"));
             }
-            if !self.inputs.iter().flatten().any(|l| l == c) {
+            if !is_open(*c) && !self.inputs.iter().flatten().any(|l| l == c) {
                 problems.push(format!("`{c}` in the result is in no operand"));
             }
         }
         if !problems.is_empty() {
             self.fail(problems.join("; "), source)
         }
+    }
+
+    /// The operands without dimensions of `...` that have size 1 and are repeated.
+    fn without_repeated(&self, operands: &[Tensor]) -> Vec<(Vec<char>, Tensor)> {
+        let types: Vec<TensorType> = operands.iter().map(|x| x.ty()).collect();
+        let wide = |label: char| {
+            let mut all = self.inputs.iter().zip(&types);
+            all.any(|(labels, ty)| {
+                let mut sizes = labels.iter().zip(&ty.shape);
+                sizes.any(|(&l, &size)| l == label && size != 1)
+            })
+        };
+        let each = self.inputs.iter().zip(operands).zip(&types);
+        each.map(|((labels, &x), ty)| {
+            let kept = |d: &usize| !(is_open(labels[*d]) && ty.shape[*d] == 1 && wide(labels[*d]));
+            let kept: Vec<usize> = (0..labels.len()).filter(kept).collect();
+            let shape: Shape = kept.iter().map(|&d| ty.shape[d]).collect();
+            let labels = kept.iter().map(|&d| labels[d]).collect();
+            (labels, lax::reshape(x, &shape))
+        })
+        .collect()
     }
 
     fn fail(&self, problem: String, source: Source) -> ! {
@@ -258,8 +352,23 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// The first of the characters, of no alphabet, that stand for the dimensions of `...`.
+const OPEN: u32 = 0xE000;
+
+fn is_open(c: char) -> bool {
+    ('\u{E000}'..='\u{F8FF}').contains(&c)
+}
+
+/// The letters of one operand; `...` is the last `own` of `most` dimensions.
+fn spelled(part: &str, most: usize, own: usize) -> Vec<char> {
+    let open = (most.saturating_sub(own)..most).filter_map(|i| char::from_u32(OPEN + i as u32));
+    let open: String = open.collect();
+    part.replacen("...", &open, 1).chars().collect()
+}
+
 fn once(inputs: &[Vec<char>]) -> Vec<char> {
-    let all: Vec<char> = inputs.iter().flatten().copied().collect();
+    let all = inputs.iter().flatten().copied();
+    let all: Vec<char> = all.filter(|&c| !is_open(c)).collect();
     let mut once: Vec<char> = all
         .iter()
         .copied()
@@ -335,6 +444,7 @@ fn contract(
     left: Labeled,
     right: Labeled,
     wanted: impl Fn(char) -> bool,
+    result: Option<DType>,
     source: Source,
 ) -> Labeled {
     let left_labels = left.labels.clone();
@@ -353,7 +463,8 @@ fn contract(
         rhs_batch: right.dims(&batch),
         lhs_contract: left.dims(&contracted),
         rhs_contract: right.dims(&contracted),
-        result: common("einsum", &left.tensor.ty(), &right.tensor.ty(), source),
+        result: result
+            .unwrap_or_else(|| common("einsum", &left.tensor.ty(), &right.tensor.ty(), source)),
     };
     let free = |x: &Labeled| -> Vec<char> {
         let taken = |c: &char| batch.contains(c) || contracted.contains(c);

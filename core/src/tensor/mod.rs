@@ -4,10 +4,17 @@
 //! data. Its methods are the numpy level: they broadcast, promote and check, then emit primitives.
 
 mod arithmetic;
+mod complex;
+mod conv;
 mod create;
+mod cumulative;
 mod einsum;
+mod fft;
 mod index;
-mod network;
+mod linalg;
+mod look;
+mod order;
+mod pool;
 mod reduce;
 mod shape;
 mod special;
@@ -27,9 +34,14 @@ use crate::tree::Leaf;
 use crate::types::{Shape, TensorType};
 
 pub use arithmetic::Operand;
-pub use create::concatenate;
-pub use einsum::einsum;
+pub use conv::{ConvOptions, Padding};
+pub use cumulative::associative_scan;
+pub use einsum::{einsum, einsum_as};
+pub use index::{At, Index};
+pub use order::{Unique, sort_by_key};
+pub use pool::Pool;
 pub use reduce::Axes;
+pub use shape::{INFER, IntoShape, concatenate, stack};
 
 /// A value of the program being traced.
 ///
@@ -87,6 +99,12 @@ impl Tensor {
             role: Role::Activation,
         };
         lax::shard(self, constraint)
+    }
+
+    /// The same value, which a [`Policy`](crate::Policy) of rematerialization knows by this name.
+    #[track_caller]
+    pub fn named(self, name: &str) -> Tensor {
+        emit1(Op::Name(name.into()), &[self], Location::caller())
     }
 
     /// The same value, through which no derivative passes.

@@ -6,11 +6,12 @@ use std::ops::RangeFull;
 use std::panic::Location;
 
 use super::Tensor;
-use super::shape::axis_at;
+use super::arithmetic::{Operand, promote};
+use super::shape::{axis_at, broadcast_shapes};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
-use crate::op::{Dims, Reducer};
+use crate::op::{Comparison, Dims, Reducer};
 use crate::trace::{fail_at, method};
 use crate::types::{Shape, TensorType};
 
@@ -44,7 +45,8 @@ impl Axes for &[isize] {
     }
 }
 
-fn dims(op: &'static str, axes: &impl Axes, ty: &TensorType, source: Source) -> Dims {
+/// The dimensions that are named, ascending.
+pub(super) fn dims_at(op: &'static str, axes: &impl Axes, ty: &TensorType, source: Source) -> Dims {
     let mut dims = Dims::new();
     for axis in axes.list(ty.rank()) {
         let dim = axis_at(op, axis, ty, source);
@@ -65,16 +67,33 @@ impl Tensor {
         let source = Location::caller();
         method("sum", source, || {
             let ty = self.ty();
-            if ty.dtype == DType::Bool {
-                let problem = format!("takes a numeric tensor, not {ty}");
-                let help = "count with `.cast(DType::I32).sum(..)`, or use `any`";
-                fail_at(
-                    ErrorKind::DType { op: "sum", problem },
-                    Some(help.into()),
-                    source,
-                )
-            }
-            lax::sum(self, &dims("sum", &axes, &ty, source))
+            numeric("sum", &ty, source);
+            lax::sum(self, &dims_at("sum", &axes, &ty, source))
+        })
+    }
+
+    /// The product over dimensions, which disappear. Its derivative is exact where elements are 0.
+    #[track_caller]
+    pub fn prod(self, axes: impl Axes) -> Tensor {
+        let source = Location::caller();
+        method("prod", source, || {
+            let ty = self.ty();
+            numeric("prod", &ty, source);
+            let dims = dims_at("prod", &axes, &ty, source);
+            let wide = lax::convert(self, lax::accumulator(ty.dtype));
+            lax::convert(lax::reduce(Reducer::Prod, wide, &dims), ty.dtype)
+        })
+    }
+
+    /// How many elements over dimensions, which disappear, are not 0, as `i32`.
+    #[track_caller]
+    pub fn count_nonzero(self, axes: impl Axes) -> Tensor {
+        let source = Location::caller();
+        method("count_nonzero", source, || {
+            let ty = self.ty();
+            let dims = dims_at("count_nonzero", &axes, &ty, source);
+            let nonzero = lax::compare(Comparison::Ne, self, lax::zeros(&ty));
+            lax::reduce(Reducer::Sum, lax::convert(nonzero, DType::I32), &dims)
         })
     }
 
@@ -84,22 +103,10 @@ impl Tensor {
         let source = Location::caller();
         method("mean", source, || {
             let ty = self.ty();
-            let dims = dims("mean", &axes, &ty, source);
-            if !ty.dtype.is_differentiable() {
-                let problem = format!("takes a floating-point tensor, not {ty}");
-                let help = "convert it with `.cast(...)`";
-                fail_at(
-                    ErrorKind::DType {
-                        op: "mean",
-                        problem,
-                    },
-                    Some(help.into()),
-                    source,
-                )
-            }
-            let count: usize = dims.iter().map(|&d| ty.shape[d]).product();
+            let dims = dims_at("mean", &axes, &ty, source);
+            floating("mean", &ty, source);
             let wide = lax::convert(self, lax::accumulator(ty.dtype));
-            lax::convert(lax::sum(wide, &dims) / count as f64, ty.dtype)
+            lax::convert(mean(wide, &dims, 0), ty.dtype)
         })
     }
 
@@ -107,13 +114,94 @@ impl Tensor {
     /// mean, divided by the count.
     #[track_caller]
     pub fn var(self, axes: impl Axes) -> Tensor {
-        method("var", Location::caller(), || {
-            let listed = axes.list(self.rank());
-            let centred = self
-                - self
-                    .mean(listed.as_slice())
-                    .keep_dims(self, listed.as_slice());
-            centred.square().mean(listed.as_slice())
+        method("var", Location::caller(), || self.var_ddof(axes, 0))
+    }
+
+    /// The variance over dimensions, divided by the count less `ddof`: by 1 for the unbiased
+    /// estimate. NaN where nothing is left to divide by.
+    #[track_caller]
+    pub fn var_ddof(self, axes: impl Axes, ddof: usize) -> Tensor {
+        let source = Location::caller();
+        method("var_ddof", source, || {
+            let ty = self.ty();
+            let dims = dims_at("var", &axes, &ty, source);
+            floating("var", &ty, source);
+            let wide = lax::convert(self, lax::accumulator(ty.dtype));
+            let centred = wide - with_dims(mean(wide, &dims, 0), &ty, &dims);
+            // A complex number and its conjugate.
+            let square = match ty.dtype.is_complex() {
+                true => centred.abs().square(),
+                false => centred.square(),
+            };
+            let dtype = match ty.dtype.is_complex() {
+                true => square.dtype(),
+                false => ty.dtype,
+            };
+            lax::convert(mean(square, &dims, ddof), dtype)
+        })
+    }
+
+    /// The standard deviation over dimensions, which disappear; with gradient 0 where it is 0.
+    #[track_caller]
+    pub fn std(self, axes: impl Axes) -> Tensor {
+        method("std", Location::caller(), || self.std_ddof(axes, 0))
+    }
+
+    /// The root of [`Tensor::var_ddof`]; with gradient 0 where it is 0.
+    #[track_caller]
+    pub fn std_ddof(self, axes: impl Axes, ddof: usize) -> Tensor {
+        method("std_ddof", Location::caller(), || {
+            let dtype = self.dtype();
+            let wide = lax::convert(self, lax::accumulator(dtype));
+            let std = root(wide.var_ddof(axes, ddof));
+            match dtype.is_complex() {
+                true => std,
+                false => lax::convert(std, dtype),
+            }
+        })
+    }
+
+    /// The Euclidean norm over dimensions, which disappear: the root of the sum of squares. Its
+    /// gradient at 0 is 0, and so is that of its square.
+    #[track_caller]
+    pub fn norm(self, axes: impl Axes) -> Tensor {
+        let source = Location::caller();
+        method("norm", source, || {
+            let ty = self.ty();
+            let dims = dims_at("norm", &axes, &ty, source);
+            floating("norm", &ty, source);
+            let wide = match ty.dtype.is_complex() {
+                true => self.abs(),
+                false => lax::convert(self, lax::accumulator(ty.dtype)),
+            };
+            let norm = root(lax::reduce(Reducer::Sum, wide.square(), &dims));
+            match ty.dtype.is_complex() {
+                true => norm,
+                false => lax::convert(norm, ty.dtype),
+            }
+        })
+    }
+
+    /// `log(sum(weights * exp(x)))` along one dimension, which disappears, without overflow. Where
+    /// nothing has a weight, or all is -inf, it is -inf with gradient 0; a negative sum gives NaN.
+    #[track_caller]
+    pub fn logsumexp_weighted(self, weights: impl Into<Operand>, axis: isize) -> Tensor {
+        let source = Location::caller();
+        method("logsumexp_weighted", source, || {
+            let (x, weights) = weighted("logsumexp_weighted", self, weights.into(), source);
+            let ty = x.ty();
+            floating("logsumexp_weighted", &ty, source);
+            let dim = axis_at("logsumexp_weighted", axis, &ty, source);
+            let counts = weights.ne(0.0);
+            // What has no weight is not there, whatever it is.
+            let x = counts.select(x, f64::NEG_INFINITY);
+            let largest = x.stop_gradient().max(dim as isize);
+            let largest = largest.abs().lt(f64::INFINITY).select(largest, 0.0);
+            let shifted = (x - with_dims(largest, &ty, &[dim])).exp();
+            let sum = (weights * shifted).sum(dim as isize);
+            let none = sum.eq(0.0);
+            let log = none.select(1.0, sum).log();
+            none.select(f64::NEG_INFINITY, log + largest)
         })
     }
 
@@ -152,7 +240,7 @@ impl Tensor {
         source: Source,
     ) -> Tensor {
         method(name, source, || {
-            let dims = dims(name, &axes, &self.ty(), source);
+            let dims = dims_at(name, &axes, &self.ty(), source);
             lax::reduce(reducer, self, &dims)
         })
     }
@@ -182,11 +270,65 @@ impl Tensor {
     /// This tensor, reduced from `of` over `axes`, with the reduced dimensions back at size 1.
     #[track_caller]
     pub fn keep_dims(self, of: Tensor, axes: impl Axes) -> Tensor {
-        let ty = of.ty();
-        let dims = dims("keep_dims", &axes, &ty, Location::caller());
-        let kept = |(d, &size): (usize, &usize)| if dims.contains(&d) { 1 } else { size };
-        let shape: Shape = ty.shape.iter().enumerate().map(kept).collect();
-        lax::reshape(self, &shape)
+        let source = Location::caller();
+        method("keep_dims", source, || {
+            let ty = of.ty();
+            with_dims(self, &ty, &dims_at("keep_dims", &axes, &ty, source))
+        })
+    }
+}
+
+/// `x`, reduced from a tensor of type `ty`, with the reduced dimensions back at size 1.
+fn with_dims(x: Tensor, ty: &TensorType, dims: &[usize]) -> Tensor {
+    let kept = |(d, &size): (usize, &usize)| if dims.contains(&d) { 1 } else { size };
+    let shape: Shape = ty.shape.iter().enumerate().map(kept).collect();
+    lax::reshape(x, &shape)
+}
+
+/// The sum divided by the count less `ddof`.
+fn mean(x: Tensor, dims: &[usize], ddof: usize) -> Tensor {
+    let shape = x.ty().shape;
+    let count: usize = dims.iter().map(|&d| shape[d]).product();
+    lax::reduce(Reducer::Sum, x, dims) / count.saturating_sub(ddof) as f64
+}
+
+/// A tensor and its weights in one shape and element type.
+fn weighted(op: &'static str, x: Tensor, weights: Operand, source: Source) -> (Tensor, Tensor) {
+    let ty = x.ty();
+    let weights = match weights {
+        Operand::Number(number) => return (x, lax::full(number, &ty)),
+        Operand::Tensor(weights) => weights,
+    };
+    let weights_ty = weights.ty();
+    let Some(dtype) = promote(ty.dtype, weights_ty.dtype) else {
+        let problem = format!("no element type holds both {ty} and weights {weights_ty}");
+        let help = "convert one of them with `.cast(...)`";
+        fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
+    };
+    let shape = broadcast_shapes(op, &[&ty, &weights_ty], source);
+    let fit = |x: Tensor| lax::convert(x, dtype).broadcast_to(&shape);
+    (fit(x), fit(weights))
+}
+
+/// The square root, with gradient 0 at 0.
+fn root(x: Tensor) -> Tensor {
+    let zero = x.eq(0.0);
+    zero.select(0.0, zero.select(1.0, x).sqrt())
+}
+
+fn numeric(op: &'static str, ty: &TensorType, source: Source) {
+    if ty.dtype == DType::Bool {
+        let problem = format!("takes a numeric tensor, not {ty}");
+        let help = "count with `.cast(DType::I32).sum(..)`, or use `any`";
+        fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
+    }
+}
+
+fn floating(op: &'static str, ty: &TensorType, source: Source) {
+    if !ty.dtype.is_differentiable() {
+        let problem = format!("takes a floating-point tensor, not {ty}");
+        let help = "convert it with `.cast(...)`";
+        fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
     }
 }
 
@@ -207,7 +349,7 @@ fn position(x: Tensor, value: Tensor, dim: usize) -> Tensor {
     let mut found = x.eq(value.keep_dims(x, axis));
     if ty.dtype.is_float() {
         // A NaN is what a reduction over it gives, and does not equal itself.
-        found = found | x.ne(x);
+        found |= x.ne(x);
     }
     let positions = lax::iota(TensorType::new(DType::I32, &ty.shape), dim);
     found.select(positions, ty.shape[dim] as i64).min(axis)

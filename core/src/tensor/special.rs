@@ -1,39 +1,298 @@
-//! Special functions that are not primitives.
+//! Functions of elements that are not primitives.
 
+use std::f64::consts::{LN_2, LN_10, PI};
 use std::panic::Location;
 
-use super::Tensor;
+use super::{Operand, Tensor};
 use crate::dtype::DType;
 use crate::error::ErrorKind;
+use crate::lax;
+use crate::random::Key;
 use crate::trace::{fail, method};
+use crate::transform::custom_jvp;
 
+/// Functions of real numbers.
 impl Tensor {
+    /// 2^x.
+    #[track_caller]
+    pub fn exp2(self) -> Tensor {
+        method("exp2", Location::caller(), || {
+            Tensor::full(2, self.dtype(), self.shape()).pow(self)
+        })
+    }
+
+    /// The logarithm to base 2.
+    #[track_caller]
+    pub fn log2(self) -> Tensor {
+        method("log2", Location::caller(), || self.log() / LN_2)
+    }
+
+    /// The logarithm to base 10.
+    #[track_caller]
+    pub fn log10(self) -> Tensor {
+        method("log10", Location::caller(), || self.log() / LN_10)
+    }
+
+    /// 1 / x.
+    #[track_caller]
+    pub fn recip(self) -> Tensor {
+        method("recip", Location::caller(), || 1 / self)
+    }
+
+    /// `log(x / (1 - x))`, the inverse of [`Tensor::sigmoid`].
+    #[track_caller]
+    pub fn logit(self) -> Tensor {
+        method("logit", Location::caller(), || self.log() - (-self).log1p())
+    }
+
+    /// `sin(pi x) / (pi x)`, and 1 at 0.
+    #[track_caller]
+    pub fn sinc(self) -> Tensor {
+        method("sinc", Location::caller(), || {
+            let x = self * PI;
+            let square = x.square();
+            let is_near = square.lt(0.01);
+            let far = is_near.select(1.0, x);
+            // The series near 0, where derivatives of the quotient cancel.
+            let terms = [110.0, 72.0, 42.0, 20.0, 6.0];
+            let series = terms
+                .iter()
+                .fold(x.zeros_like() + 1.0, |sum, &term| 1.0 - square * sum / term);
+            is_near.select(series, far.sin() / far)
+        })
+    }
+
+    /// `sqrt(x^2 + y^2)` without overflow; its derivative at the origin is 0.
+    #[track_caller]
+    pub fn hypot(self, rhs: impl Into<Operand>) -> Tensor {
+        let rhs = rhs.into();
+        method("hypot", Location::caller(), || {
+            let (x, y) = self.alike(rhs);
+            // Any scale gives the same result and the same derivatives.
+            let largest = x.abs().maximum(y.abs()).stop_gradient();
+            let fits = largest.gt(0) & largest.lt(f64::INFINITY);
+            let scale = fits.select(largest, 1);
+            ((x / scale).square() + (y / scale).square()).sqrt() * scale
+        })
+    }
+
+    /// `log(e^x + e^y)` without overflow.
+    #[track_caller]
+    pub fn logaddexp(self, rhs: impl Into<Operand>) -> Tensor {
+        let rhs = rhs.into();
+        method("logaddexp", Location::caller(), || {
+            let (x, y) = self.alike(rhs);
+            let apart = x - y;
+            // Of two equal infinities.
+            let same = apart.is_nan();
+            let rest = (-same.select(0, apart).abs()).exp().log1p();
+            let largest = x.maximum(y);
+            let none = largest.eq(f64::NEG_INFINITY);
+            // Of nothing but -inf it is -inf, and no derivative passes.
+            none.select(largest.stop_gradient(), largest + same.select(0, rest))
+        })
+    }
+
+    /// The absolute value of `self` with the sign of `sign`, that of a zero or NaN included.
+    #[track_caller]
+    pub fn copysign(self, sign: impl Into<Operand>) -> Tensor {
+        let sign = sign.into();
+        method("copysign", Location::caller(), || {
+            let (x, sign) = self.alike(sign);
+            let bits = sign.stop_gradient().bitcast(bits_of("copysign", sign));
+            let size = x.abs();
+            bits.lt(0).select(-size, size)
+        })
+    }
+
+    /// -1, 0 or 1: [`Tensor::sign`].
+    #[track_caller]
+    pub fn signum(self) -> Tensor {
+        method("signum", Location::caller(), || self.sign())
+    }
+
+    /// The integer part, towards 0; its derivative is 0.
+    #[track_caller]
+    pub fn trunc(self) -> Tensor {
+        method("trunc", Location::caller(), || {
+            self.lt(0).select(self.ceil(), self.floor())
+        })
+    }
+
+    /// `x - trunc(x)`, with the sign of `x`.
+    #[track_caller]
+    pub fn fract(self) -> Tensor {
+        method("fract", Location::caller(), || self - self.trunc())
+    }
+
+    /// Whether a number is NaN.
+    #[track_caller]
+    pub fn is_nan(self) -> Tensor {
+        method("is_nan", Location::caller(), || self.ne(self))
+    }
+
+    /// Whether a float is infinite, of either sign.
+    #[track_caller]
+    pub fn is_inf(self) -> Tensor {
+        method("is_inf", Location::caller(), || {
+            !(self.is_finite() | self.is_nan())
+        })
+    }
+
+    /// NaN as 0, and infinities as the largest finite number of their sign. The derivative there is 0.
+    #[track_caller]
+    pub fn nan_to_num(self) -> Tensor {
+        method("nan_to_num", Location::caller(), || {
+            let Some(largest) = self.dtype().largest_finite() else {
+                return self;
+            };
+            let number = self.is_nan().select(0, self);
+            let outside = self.is_inf();
+            let limit = self.gt(0).select(
+                Tensor::full(largest, self.dtype(), self.shape()),
+                Tensor::full(-largest, self.dtype(), self.shape()),
+            );
+            outside.select(limit, number)
+        })
+    }
+
     /// The inverse of the error function: infinite at -1 and 1, NaN beyond.
     ///
     /// Polynomials in `log(1 - x^2)` with a relative error of about an ulp in `f32` and two in `f64`
     /// (Giles: "Approximating the erfinv function", GPU Computing Gems 2, 2011). Narrower types
-    /// are computed in `f32`.
+    /// are computed in `f32`. The derivative is `sqrt(pi) / 2 e^(y^2)` of the result `y`.
     #[track_caller]
     pub fn erf_inv(self) -> Tensor {
         method("erf_inv", Location::caller(), || {
             let dtype = self.dtype();
-            match dtype {
-                DType::F64 => inverse(self, slope_f64),
-                dtype if dtype.is_float() => inverse(self.cast(DType::F32), slope_f32).cast(dtype),
-                _ => {
-                    let problem = format!("takes a floating-point tensor, not {}", self.ty());
-                    let help = "convert it with `.cast(...)`".to_owned();
-                    fail(
-                        ErrorKind::DType {
-                            op: "erf_inv",
-                            problem,
-                        },
-                        Some(help),
-                    )
-                }
-            }
+            let slope = match dtype {
+                DType::F64 => slope_f64,
+                dtype if dtype.is_float() => slope_f32,
+                _ => not_a_float("erf_inv", self),
+            };
+            let wide = lax::accumulator(dtype);
+            let value = move |x: Tensor| inverse(x, slope);
+            let with_tangent = move |x: Tensor, t: Tensor| {
+                let y = value(x);
+                (y, t * y.square().exp() * (PI.sqrt() / 2.0))
+            };
+            custom_jvp(value, with_tangent)(self.cast(wide)).cast(dtype)
         })
     }
+
+    /// The same values in a narrower float type, each rounded up or down at random so that its
+    /// mean is the value itself: small updates of weights are not lost. What the type does not reach
+    /// becomes what [`Tensor::cast`] makes of it. The derivative is that of the cast.
+    #[track_caller]
+    pub fn stochastic_cast(self, key: Key, dtype: DType) -> Tensor {
+        method("stochastic_cast", Location::caller(), || {
+            let Some((mantissa, smallest)) = dtype.precision() else {
+                let problem = format!("rounds to a floating-point type, not {dtype}");
+                fail(
+                    ErrorKind::DType {
+                        op: "stochastic_cast",
+                        problem,
+                    },
+                    None,
+                )
+            };
+            let from = self.dtype();
+            if !from.is_float() {
+                not_a_float("stochastic_cast", self)
+            }
+            if from.precision().is_some_and(|(bits, _)| bits <= mantissa) {
+                return self.cast(dtype);
+            }
+            let wide = lax::accumulator(from);
+            let noise = key.uniform(wide, self.shape());
+            let rounded = move |x: Tensor| {
+                // The power of two below, which divides without rounding.
+                let exponent = match wide {
+                    DType::F64 => x.bitcast(DType::I64) & 0x7ff0_0000_0000_0000_i64,
+                    _ => x.bitcast(DType::I32) & 0x7f80_0000,
+                };
+                let power = exponent.bitcast(wide).maximum(smallest);
+                let steps = f64::from(mantissa).exp2();
+                let scaled = x / power * steps;
+                let below = scaled.floor();
+                let up = noise.lt(scaled - below).cast(wide);
+                let result = (below + up) / steps * power;
+                x.is_finite().select(result, x).cast(dtype)
+            };
+            let with_tangent = move |x: Tensor, t: Tensor| (rounded(x), t.cast(dtype));
+            custom_jvp(rounded, with_tangent)(self.cast(wide))
+        })
+    }
+}
+
+/// Division with a remainder, of integers or floats. The operator `%` is the remainder with the sign of
+/// the dividend, numpy's `fmod`.
+impl Tensor {
+    /// The remainder that is not negative, whatever the signs.
+    #[track_caller]
+    pub fn rem_euclid(self, rhs: impl Into<Operand>) -> Tensor {
+        let rhs = rhs.into();
+        method("rem_euclid", Location::caller(), || {
+            let (x, y) = self.alike(rhs);
+            let rest = x % y;
+            if y.dtype().is_unsigned_integer() {
+                return rest;
+            }
+            rest.lt(0).select(rest + y.abs(), rest)
+        })
+    }
+
+    /// The remainder with the sign of the divisor, as numpy's `mod`: `x - y * floor_div(x, y)`.
+    #[track_caller]
+    pub fn modulo(self, rhs: impl Into<Operand>) -> Tensor {
+        let rhs = rhs.into();
+        method("modulo", Location::caller(), || {
+            let (x, y) = self.alike(rhs);
+            let rest = x % y;
+            if y.dtype().is_unsigned_integer() {
+                return rest;
+            }
+            (rest.ne(0) & rest.lt(0).ne(y.lt(0))).select(rest + y, rest)
+        })
+    }
+
+    /// The quotient rounded down, as numpy's `floor_divide`.
+    #[track_caller]
+    pub fn floor_div(self, rhs: impl Into<Operand>) -> Tensor {
+        let rhs = rhs.into();
+        method("floor_div", Location::caller(), || {
+            let (x, y) = self.alike(rhs);
+            if x.dtype().is_float() {
+                // A quotient that is rounded up to an integer is not rounded down any more; without
+                // the remainder it is whole, but for rounding.
+                return ((x - x.modulo(y)) / y).round_even();
+            }
+            (x - x.modulo(y)) / y
+        })
+    }
+
+    /// Both operands with one element type and shape.
+    #[track_caller]
+    fn alike(self, rhs: Operand) -> (Tensor, Tensor) {
+        super::arithmetic::together("binary", self.into(), rhs, Location::caller())
+    }
+}
+
+/// The signed integers of as many bits.
+fn bits_of(op: &'static str, x: Tensor) -> DType {
+    match x.dtype() {
+        DType::F64 => DType::I64,
+        DType::F32 => DType::I32,
+        DType::F16 | DType::BF16 => DType::I16,
+        DType::F8E4M3FN | DType::F8E5M2 => DType::I8,
+        _ => not_a_float(op, x),
+    }
+}
+
+fn not_a_float(op: &'static str, x: Tensor) -> ! {
+    let problem = format!("takes a floating-point tensor, not {}", x.ty());
+    let help = "convert it with `.cast(...)`".to_owned();
+    fail(ErrorKind::DType { op, problem }, Some(help))
 }
 
 fn inverse(x: Tensor, slope: fn(Tensor) -> Tensor) -> Tensor {

@@ -1,9 +1,9 @@
-//! `grad`, `value_and_grad`, `vjp` and `jvp`.
+//! `grad`, `value_and_grad`, `vjp`, `jvp` and `linearize`.
 
 use std::panic::Location;
 
 use super::close::{Closed, close};
-use super::linearize::{Dual, Linear, Mode, jvp_graph};
+use super::linearize::{Dual, Linear, LinearMap, Mode, jvp_graph};
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::Number;
@@ -159,7 +159,7 @@ impl Pullback {
 
 /// The result of `f` and a function from cotangents of the result to cotangents of the argument.
 ///
-/// The function is called where `vjp` was: inside a scan, say, it is an error. A cotangent has the
+/// The function may be called anywhere inside the program, and more than once. A cotangent has the
 /// type of its result; that of a result which is not real does not matter.
 ///
 /// ```
@@ -179,22 +179,77 @@ impl Pullback {
 pub fn vjp<A: Tree<Tensor>, R: Tree<Tensor>>(
     f: impl FnOnce(A) -> R,
     argument: A,
-) -> (R, impl FnOnce(R) -> A) {
+) -> (R, impl Fn(R) -> A) {
     let source = Location::caller();
-    check_differentiable(&argument, "vjp", source);
-    let traced = close(&argument, f, "vjp", source);
-    let parameters = argument.leaves().len();
-    let pullback = at(source, || Pullback::new(&traced, parameters, source));
-    let result = traced.result.with_leaves(&pullback.results);
-    let types: Vec<TensorType> = pullback.results.iter().map(|t| t.ty()).collect();
+    let (result, map) = linear_map("vjp", f, &argument, source);
+    let types: Vec<TensorType> = result.leaves().iter().map(|t| t.ty()).collect();
     let apply = move |cotangent: R| {
         check_alike("vjp", ["cotangent", "result"], &cotangent, &types, source);
         let cotangents: Vec<Option<Tensor>> = cotangent.leaves().into_iter().map(Some).collect();
-        let mut next = pullback.apply(&cotangents, source).into_iter();
+        let mut next = map.transpose(&cotangents, source).into_iter();
         let zeros = |t: &Tensor| at(source, || lax::zeros(&t.ty()));
         argument.replace_leaves(&mut |_, t| next.next().flatten().unwrap_or_else(|| zeros(t)))
     };
     (result, apply)
+}
+
+/// The result of `f` and its derivative at `argument`, a linear function of a tangent that may be
+/// called more than once: what does not depend on the tangent is computed once.
+///
+/// ```
+/// use shardax_core::{Tensor, TensorType, DType, linearize, trace};
+///
+/// let program = trace(
+///     |x: Tensor, t: Tensor| {
+///         let (_, derivative) = linearize(|x: Tensor| x.sin(), x);
+///         (derivative(t), derivative(t * 2.0))
+///     },
+///     (TensorType::new(DType::F32, [3]), TensorType::new(DType::F32, [3])),
+/// )?;
+/// assert_eq!(program.graph.to_string().matches("cos").count(), 1);
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+#[track_caller]
+pub fn linearize<A: Tree<Tensor>, R: Tree<Tensor>>(
+    f: impl FnOnce(A) -> R,
+    argument: A,
+) -> (R, impl Fn(A) -> R) {
+    let source = Location::caller();
+    let (result, map) = linear_map("linearize", f, &argument, source);
+    let types: Vec<TensorType> = argument.leaves().iter().map(|t| t.ty()).collect();
+    let shape = result.replace_leaves(&mut |_, t| *t);
+    let apply = move |tangent: A| {
+        check_alike(
+            "linearize",
+            ["tangent", "argument"],
+            &tangent,
+            &types,
+            source,
+        );
+        at(source, || {
+            let mut next = map.apply(&tangent.leaves()).into_iter();
+            let zeros = |t: &Tensor| lax::zeros(&t.ty());
+            shape.replace_leaves(&mut |_, t| next.next().flatten().unwrap_or_else(|| zeros(t)))
+        })
+    };
+    (result, apply)
+}
+
+/// Emits `f` and its derivative; the latter as a function of its own.
+fn linear_map<A: Tree<Tensor>, R: Tree<Tensor>>(
+    op: &'static str,
+    f: impl FnOnce(A) -> R,
+    argument: &A,
+    source: Source,
+) -> (R, LinearMap) {
+    check_differentiable(argument, op, source);
+    let traced = close(argument, f, op, source);
+    let arguments = argument.leaves().len();
+    at(source, || {
+        let pullback = Pullback::new(&traced, arguments, source);
+        let result = traced.result.with_leaves(&pullback.results);
+        (result, LinearMap::new(pullback.linear, &pullback.tangents))
+    })
 }
 
 /// The result of `f` and its derivative in the direction `tangent`, in one forward pass.
@@ -271,7 +326,8 @@ fn check_alike<T: Tree<Tensor>>(
     }
     if !problems.is_empty() {
         let problem = format!("the {what} is not like the {like}: {}", problems.join("; "));
-        fail_at(ErrorKind::Shape { op, problem }, None, source)
+        let help = format!("give a {what} of the {like}'s own types, a number for each element");
+        fail_at(ErrorKind::Shape { op, problem }, Some(help), source)
     }
 }
 

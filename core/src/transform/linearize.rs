@@ -6,18 +6,18 @@
 //! without readers and are pruned. (Frostig, Johnson, Maclaurin, Paszke, Radul: "Decomposing
 //! reverse-mode automatic differentiation", 2021.)
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use smallvec::SmallVec;
 
-use crate::error::{ErrorKind, Source};
+use crate::error::Source;
 use crate::graph::{Equation, Graph, ValueId};
 use crate::lax;
 use crate::op::Op;
 use crate::rules;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{
-    Position, at, backward, emit, emit1, fail_at, handle, position, since, with_origin,
-};
+use crate::trace::{Position, at, backward, emit, emit1, handle, position, since, with_origin};
 use crate::types::TensorType;
 
 /// Tangents or cotangents; `None` is a zero that is never written down.
@@ -63,7 +63,8 @@ pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual>
     })
 }
 
-fn evaluate<T: Copy>(
+/// Runs `apply` on the equations of `graph`, with whatever stands for its values.
+pub(crate) fn evaluate<T: Copy>(
     graph: &Graph,
     inputs: &[T],
     mut apply: impl FnMut(&Equation, &[T]) -> SmallVec<[T; 1]>,
@@ -125,16 +126,9 @@ impl Linear {
             let equations: Vec<Equation> = equations.iter().filter(is_linear).cloned().collect();
             (equations, linear)
         });
+        // The frame is the one in which the recording began: nothing is called in between.
         let Some((equations, linear)) = written else {
-            let problem =
-                "the pullback is called inside another function than `vjp` was".to_owned();
-            let help =
-                "call it where `vjp` was called, and let the inner function capture its result";
-            fail_at(
-                ErrorKind::Derivative { op: "vjp", problem },
-                Some(help.into()),
-                source,
-            )
+            return vec![None; self.placeholders.len()];
         };
         backward(|| at(source, || self.transposed(&equations, &linear, outputs)))
     }
@@ -188,6 +182,100 @@ impl Linear {
     }
 }
 
+/// A linear function as a graph of its own, which can be applied and transposed wherever what it
+/// reads is known.
+pub(crate) struct LinearMap {
+    /// From known values and tangents to the tangents that are not zero.
+    graph: Graph,
+    known: Vec<Tensor>,
+    inputs: Vec<TensorType>,
+    /// Which results have a tangent.
+    outputs: Vec<bool>,
+}
+
+impl LinearMap {
+    /// The part of the innermost frame that computes `outputs` from the placeholders of `linear`.
+    pub(crate) fn new(linear: Linear, outputs: &[Option<Tensor>]) -> Self {
+        let written = since(linear.start, |equations| {
+            let members = linear_values(equations, linear.start.values);
+            let is_linear = |e: &&Equation| e.results.first().is_some_and(|r| members.has(*r));
+            let equations: Vec<Equation> = equations.iter().filter(is_linear).cloned().collect();
+            (equations, members)
+        });
+        // The frame is the one in which the recording began: nothing is called in between.
+        let (equations, members) = written.unwrap_or_else(|| (Vec::new(), ValueSet::default()));
+        let mut needed: HashSet<ValueId> = outputs.iter().flatten().map(|t| t.value).collect();
+        let mut read: BTreeSet<ValueId> = BTreeSet::new();
+        read.extend(needed.iter().filter(|v| !members.has(**v)));
+        let mut kept: Vec<&Equation> = Vec::new();
+        for equation in equations.iter().rev() {
+            let is_placeholder = matches!(equation.op, Op::Tangent(_));
+            if is_placeholder || !equation.results.iter().any(|r| needed.contains(r)) {
+                continue;
+            }
+            kept.push(equation);
+            for &operand in &equation.operands {
+                needed.insert(operand);
+                if !members.has(operand) {
+                    read.insert(operand);
+                }
+            }
+        }
+        let known: Vec<Tensor> = read.iter().map(|&v| handle(v)).collect();
+        let placeholders: Vec<Tensor> = linear.placeholders.iter().flatten().copied().collect();
+        let mut graph = Graph::default();
+        let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+        for tensor in known.iter().chain(&placeholders) {
+            renamed.insert(tensor.value, graph.new_input(tensor.ty()));
+        }
+        let mut rename = |graph: &mut Graph, value: ValueId| {
+            let new = || graph.new_value(handle(value).ty());
+            *renamed.entry(value).or_insert_with(new)
+        };
+        for equation in kept.into_iter().rev() {
+            let operands = equation.operands.iter();
+            let operands = operands.map(|&o| rename(&mut graph, o)).collect();
+            let results = equation.results.iter();
+            let results = results.map(|&r| rename(&mut graph, r)).collect();
+            graph.equations.push(Equation {
+                operands,
+                results,
+                ..equation.clone()
+            });
+        }
+        let present = outputs.iter().flatten();
+        graph.outputs = present.map(|t| rename(&mut graph, t.value)).collect();
+        LinearMap {
+            graph,
+            known,
+            inputs: placeholders.iter().map(|t| t.ty()).collect(),
+            outputs: outputs.iter().map(Option::is_some).collect(),
+        }
+    }
+
+    /// The results' tangents, for those of the inputs.
+    pub(crate) fn apply(&self, tangents: &[Tensor]) -> Vec<Option<Tensor>> {
+        let inputs = [self.known.as_slice(), tangents].concat();
+        let mut results = inline(&self.graph, &inputs).into_iter();
+        let outputs = self.outputs.iter();
+        outputs
+            .map(|&present| if present { results.next() } else { None })
+            .collect()
+    }
+
+    /// The inputs' cotangents, for those of the results.
+    pub(crate) fn transpose(
+        &self,
+        cotangents: &[Option<Tensor>],
+        source: Source,
+    ) -> Vec<Option<Tensor>> {
+        let linear = Linear::begin(self.inputs.iter().cloned().map(Some), source);
+        let tangents: Vec<Tensor> = linear.tangents().iter().flatten().copied().collect();
+        let results = at(source, || self.apply(&tangents));
+        linear.transpose(results.into_iter().zip(cotangents.iter().copied()), source)
+    }
+}
+
 /// Which values depend on a placeholder; no value before `first` does.
 pub(crate) fn linear_values(equations: &[Equation], first: usize) -> ValueSet {
     let mut linear = ValueSet {
@@ -206,6 +294,7 @@ pub(crate) fn linear_values(equations: &[Equation], first: usize) -> ValueSet {
 }
 
 /// A set of values of one graph.
+#[derive(Default)]
 pub(crate) struct ValueSet {
     /// No value before it is a member: a small derivative in a large program stays small.
     first: usize,

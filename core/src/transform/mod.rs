@@ -4,17 +4,38 @@
 //! same functions that the user's own operations go through. `linearize.rs` is the engine (forward
 //! derivative, then its transpose); the other files are one construct each.
 
+mod body;
 pub(crate) mod close;
+mod cond;
+mod custom;
+mod finite;
+mod foreign;
 mod grad;
+mod jacobian;
 mod linearize;
 mod remat;
 mod residuals;
 mod scan;
+mod vmap;
+mod while_loop;
 
-pub use grad::{Objective, grad, jvp, value_and_grad, vjp};
-pub use remat::remat;
-pub use scan::{scan, scan_reverse};
+pub use cond::{cond, switch};
+pub use custom::{custom_jvp, custom_vjp};
+pub use finite::{CheckOrigin, CheckPoint, Checked, NonFinite, check_finite};
+pub use foreign::{custom_call, host_call, host_effect};
+pub use grad::{Objective, grad, jvp, linearize, value_and_grad, vjp};
+pub use jacobian::{hessian, jacfwd, jacrev};
+pub use remat::{remat, remat_with};
+pub use scan::{scan, scan_reverse, scan_unrolled};
+pub use vmap::{vmap, vmap_axes, vmap_named};
+pub use while_loop::{fori_loop, while_loop};
 
+pub(crate) use body::transpose_body;
+pub(crate) use cond::{batch_cond, jvp_cond, transpose_cond};
+pub(crate) use custom::{batch_custom, jvp_custom, transpose_custom};
+pub(crate) use foreign::batch_foreign;
 pub(crate) use linearize::{Dual, Mode, Tangents};
-pub(crate) use remat::{jvp_remat, transpose_remat};
-pub(crate) use scan::{jvp_scan, transpose_scan};
+pub(crate) use remat::{batch_remat, jvp_remat, transpose_remat};
+pub(crate) use scan::{batch_scan, jvp_scan, transpose_scan};
+pub(crate) use vmap::Batch;
+pub(crate) use while_loop::{batch_while, jvp_while};

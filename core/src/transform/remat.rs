@@ -1,19 +1,27 @@
 //! Rematerialization: values that the backward pass computes again rather than keeps.
 //! (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory cost", 2016.)
+//!
+//! What a [`Policy`] keeps all the same is computed with the function's values and handed to the
+//! derivative as further operands.
 
 use std::panic::Location;
 use std::sync::Arc;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
-use super::linearize::{Dual, Linear, Mode, Tangents, inline, jvp_graph};
+use super::body::{transposed, transposed_operands};
+use super::close::{close, finished};
+use super::linearize::{Dual, Mode, Tangents, evaluate};
+use super::vmap::{Batch, batch_body};
 use crate::error::Source;
 use crate::graph::Equation;
-use crate::op::{Op, Remat};
+use crate::lax;
+use crate::op::{Memory, Op, Policy, Remat};
+use crate::rules;
+use crate::rules::batch::Batched;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
 use crate::trace::{emit, input, region};
-use crate::transform::close::close;
 use crate::tree::Tree;
 
 /// The same function, whose inner values are not kept for its derivative but computed again.
@@ -29,30 +37,93 @@ use crate::tree::Tree;
 #[track_caller]
 pub fn remat<A: Tree<Tensor>, R: Tree<Tensor>>(f: impl Fn(A) -> R) -> impl Fn(A) -> R {
     let source = Location::caller();
-    move |args| {
-        let traced = close(&args, &f, "remat", source);
-        let op = Op::Remat(Remat {
-            body: Arc::new(traced.graph),
-            recomputes: false,
-        });
-        let results = emit(op, &traced.operands, source);
-        traced.result.with_leaves(&results)
+    move |args| remat_at(&f, args, &Policy::Nothing, source)
+}
+
+/// [`remat`] that keeps what `policy` says.
+///
+/// ```
+/// use shardax_core::{DType, Policy, Tensor, TensorType, grad, remat_with, trace};
+///
+/// let f = |w: Tensor| {
+///     let block = |w: Tensor| w.dot(w).named("product").sin().exp();
+///     remat_with(Policy::names(["product"]), block)(w).sum(..)
+/// };
+/// let program = trace(grad(f), TensorType::new(DType::F32, [4, 4]))?;
+/// // One product forward and two for its gradient: it is not computed again.
+/// assert_eq!(program.graph.to_string().matches("dot_general").count(), 3);
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
+#[track_caller]
+pub fn remat_with<A: Tree<Tensor>, R: Tree<Tensor>>(
+    policy: Policy,
+    f: impl Fn(A) -> R,
+) -> impl Fn(A) -> R {
+    let source = Location::caller();
+    move |args| remat_at(&f, args, &policy, source)
+}
+
+fn remat_at<A: Tree<Tensor>, R: Tree<Tensor>>(
+    f: &impl Fn(A) -> R,
+    args: A,
+    policy: &Policy,
+    source: Source,
+) -> R {
+    let traced = close(&args, f, "remat", source);
+    let op = Op::Remat(Remat {
+        body: Arc::new(traced.graph),
+        policy: policy.clone(),
+        recomputes: false,
+    });
+    let results = emit(op, &traced.operands, source);
+    traced.result.with_leaves(&results)
+}
+
+impl Policy {
+    /// Keeps values that were given one of these names by [`Tensor::named`].
+    pub fn names<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Policy::Names(names.into_iter().map(Into::into).collect())
+    }
+
+    /// Keeps values that were given one of these names by [`Tensor::named`], in the memory of the
+    /// host.
+    pub fn offload<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Policy::Offload(names.into_iter().map(Into::into).collect())
+    }
+
+    /// Whether the results of `op` are kept.
+    fn keeps(&self, op: &Op) -> bool {
+        match self {
+            Policy::Nothing => false,
+            Policy::Dots => matches!(op, Op::DotGeneral(_) | Op::Conv(_)),
+            Policy::DotsWithoutBatch => {
+                matches!(op, Op::DotGeneral(dims) if dims.lhs_batch.is_empty())
+            }
+            Policy::Names(names) | Policy::Offload(names) => {
+                matches!(op, Op::Name(name) if names.iter().any(|n| **n == **name))
+            }
+        }
+    }
+
+    fn offloads(&self) -> bool {
+        matches!(self, Policy::Offload(_))
     }
 }
 
-/// Values come from the body itself; tangents from a [`Remat`] of the body's derivative, which
-/// reads the operands alone.
+/// Values come from the body itself; tangents from a [`Remat`] of the body's derivative, which reads
+/// the operands and what the policy keeps.
 pub(crate) fn jvp_remat(
     equation: &Equation,
     remat: &Remat,
     operands: &[Dual],
     mode: Mode,
-) -> smallvec::SmallVec<[Dual; 1]> {
+) -> SmallVec<[Dual; 1]> {
     let primals: Vec<Tensor> = operands.iter().map(|d| d.primal).collect();
-    let results = inline(&remat.body, &primals);
+    let (results, kept) = values_and_kept(remat, &primals);
     let derivative = region(|| {
-        // All values first, then all tangents: the order of the operands below.
+        // All values first, then what is kept, then all tangents: the order of the operands below.
         let primals: Vec<Tensor> = primals.iter().map(|p| input(p.ty())).collect();
+        let kept: Vec<Tensor> = kept.iter().map(|k| input(k.ty())).collect();
         let duals: Vec<Dual> = primals
             .iter()
             .zip(operands)
@@ -61,20 +132,23 @@ pub(crate) fn jvp_remat(
                 tangent: operand.tangent.map(|t| input(t.ty())),
             })
             .collect();
-        jvp_graph(&remat.body, &duals, mode)
+        jvp_reading(remat, &duals, &kept, mode)
     });
+    let active: Vec<bool> = derivative
+        .result
+        .iter()
+        .map(|d| d.tangent.is_some())
+        .collect();
+    let outputs: Vec<Tensor> = derivative.result.iter().filter_map(|d| d.tangent).collect();
     let mut graph = derivative.graph;
-    let mut active = Vec::new();
-    for dual in &derivative.result {
-        active.push(dual.tangent.is_some());
-        graph.outputs.extend(dual.tangent.map(|t| t.value));
-    }
-    graph.prune();
+    // They happen with the values, and not once more for each time that those are recomputed.
+    graph.drop_effects();
+    let graph = finished(graph, &outputs);
     let tangents: Vec<Tensor> = operands.iter().filter_map(|d| d.tangent).collect();
-    let all: Vec<Tensor> = primals.iter().chain(&tangents).copied().collect();
+    let all = [primals, kept, tangents].concat();
     let op = Op::Remat(Remat {
         body: Arc::new(graph),
-        recomputes: remat.recomputes,
+        ..remat.clone()
     });
     let mut tangents = emit(op, &all, equation.source).into_iter();
     results
@@ -87,6 +161,71 @@ pub(crate) fn jvp_remat(
         .collect()
 }
 
+/// Emits the body, and returns its results and the values that the policy keeps.
+fn values_and_kept(remat: &Remat, operands: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
+    let mut kept = Vec::new();
+    let results = evaluate(&remat.body, operands, |equation, operands| {
+        let results = emit(equation.op.clone(), operands, equation.source);
+        if remat.policy.keeps(&equation.op) {
+            let stored = |&t: &Tensor| match remat.policy.offloads() {
+                true => lax::place(t, Memory::Host),
+                false => t,
+            };
+            kept.extend(results.iter().map(stored));
+        }
+        results
+    });
+    (results, kept)
+}
+
+/// The body on duals, with kept values in place of those that it would compute.
+fn jvp_reading(remat: &Remat, inputs: &[Dual], kept: &[Tensor], mode: Mode) -> Vec<Dual> {
+    let mut kept = kept.iter();
+    evaluate(&remat.body, inputs, |equation, operands| {
+        let mut results = if operands.iter().any(|d| d.tangent.is_some()) {
+            rules::jvp::jvp(equation, operands, mode)
+        } else {
+            let primals: SmallVec<[Tensor; 4]> = operands.iter().map(|d| d.primal).collect();
+            let constant = |primal| Dual {
+                primal,
+                tangent: None,
+            };
+            let results = emit(equation.op.clone(), &primals, equation.source);
+            results.into_iter().map(constant).collect()
+        };
+        if remat.policy.keeps(&equation.op) {
+            for (result, &value) in results.iter_mut().zip(kept.by_ref()) {
+                result.primal = match remat.policy.offloads() {
+                    true => lax::place(value, Memory::Device),
+                    false => value,
+                };
+            }
+        }
+        results
+    })
+}
+
+/// A rematerialized function for a batch is one of the batch.
+pub(crate) fn batch_remat(
+    equation: &Equation,
+    remat: &Remat,
+    operands: &[Batched],
+    batch: &Batch,
+) -> SmallVec<[Batched; 1]> {
+    let dims: Vec<Option<usize>> = operands.iter().map(|o| o.dim).collect();
+    let body = batch_body(&remat.body, &dims, &[], batch);
+    let op = Op::Remat(Remat {
+        body: body.graph,
+        ..remat.clone()
+    });
+    let tensors: Vec<Tensor> = operands.iter().map(|o| o.tensor).collect();
+    let results = emit(op, &tensors, equation.source).into_iter();
+    let placed = results.zip(body.outputs);
+    placed
+        .map(|(tensor, dim)| Batched { tensor, dim })
+        .collect()
+}
+
 /// The recomputation: a [`Remat`] that computes values again and transposes what is linear.
 pub(crate) fn transpose_remat(
     remat: &Remat,
@@ -94,43 +233,17 @@ pub(crate) fn transpose_remat(
     cotangents: &[Option<Tensor>],
     source: Source,
 ) -> Tangents {
-    let backward = region(|| {
-        let known: Vec<Option<Tensor>> = operands
-            .iter()
-            .map(|o| (!o.linear).then(|| input(o.tensor.ty())))
-            .collect();
-        let cts: Vec<Option<Tensor>> = cotangents
-            .iter()
-            .map(|ct| ct.map(|ct| input(ct.ty())))
-            .collect();
-        let types = operands.iter().map(|o| o.linear.then(|| o.tensor.ty()));
-        let linear = Linear::begin(types, source);
-        let inputs: Vec<Tensor> = known
-            .iter()
-            .zip(linear.tangents())
-            .filter_map(|(known, tangent)| known.or(*tangent))
-            .collect();
-        let outputs = inline(&remat.body, &inputs);
-        linear.transpose(outputs.into_iter().map(Some).zip(cts), source)
-    });
-    let mut graph = backward.graph;
-    graph.outputs = backward
-        .result
-        .iter()
-        .flatten()
-        .map(|ct| ct.value)
-        .collect();
-    graph.prune();
-    let known = operands.iter().filter(|o| !o.linear).map(|o| o.tensor);
-    let all: Vec<Tensor> = known.chain(cotangents.iter().flatten().copied()).collect();
+    let (body, present) = transposed(&remat.body, operands, cotangents, false, source);
     let op = Op::Remat(Remat {
-        body: Arc::new(graph),
+        body,
+        policy: Policy::Nothing,
         recomputes: true,
     });
+    let all = transposed_operands(operands, cotangents);
     let mut results = emit(op, &all, source).into_iter();
     let mut cts: Tangents = smallvec![None; operands.len()];
-    for (slot, ct) in cts.iter_mut().zip(&backward.result) {
-        *slot = ct.and_then(|_| results.next());
+    for (slot, _) in cts.iter_mut().zip(present).filter(|(_, present)| *present) {
+        *slot = results.next();
     }
     cts
 }

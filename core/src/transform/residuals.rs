@@ -126,9 +126,33 @@ fn is_cheap(op: &Op) -> bool {
         | Op::Transpose(_)
         | Op::Slice { .. }
         | Op::Shard(_)
+        | Op::ReducePrecision { .. }
+        | Op::Name(_)
         | Op::StopGradient => true,
-        Op::Unary(op) => matches!(op, Unary::Abs | Unary::Neg | Unary::Not | Unary::Sign),
-        Op::Binary(op) => !matches!(op, Binary::Div | Binary::Pow | Binary::Rem),
+        Op::Unary(op) => matches!(
+            op,
+            Unary::Abs
+                | Unary::Ceil
+                | Unary::Floor
+                | Unary::Imag
+                | Unary::IsFinite
+                | Unary::Neg
+                | Unary::Not
+                | Unary::Real
+                | Unary::Round
+                | Unary::RoundEven
+                | Unary::Sign
+        ),
+        Op::Binary(op) => !matches!(
+            op,
+            Binary::Atan2
+                | Binary::Div
+                | Binary::DivOrZero
+                | Binary::NextAfter
+                | Binary::Polygamma
+                | Binary::Pow
+                | Binary::Rem
+        ),
         Op::Pad { .. }
         | Op::Concatenate(_)
         | Op::Reverse(_)
@@ -136,13 +160,24 @@ fn is_cheap(op: &Op) -> bool {
         | Op::DotGeneral(_)
         | Op::DynamicSlice(_)
         | Op::DynamicUpdateSlice
-        | Op::Take { .. }
-        | Op::ScatterAdd { .. }
-        | Op::TakeAlong { .. }
-        | Op::ScatterAddAlong { .. }
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::Conv(_)
+        | Op::ReduceWindow(..)
+        | Op::Cumulative(_)
+        | Op::Sort(_)
+        | Op::Cholesky
+        | Op::TriangularSolve(_)
+        | Op::Fft(_)
         | Op::OptimizationBarrier
+        | Op::Place(_)
         | Op::Scan(_)
+        | Op::Cond(_)
+        | Op::While(_)
         | Op::Remat(_)
+        | Op::Custom(_)
+        | Op::CustomLinear(_)
+        | Op::Foreign(_)
         | Op::Tangent(_) => false,
     }
 }

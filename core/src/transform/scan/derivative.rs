@@ -1,187 +1,23 @@
-//! Loops with a fixed number of iterations, and their derivatives.
+//! The derivative of a loop.
 //!
-//! The derivative of a loop, when it will be transposed, is two loops: the first computes the
-//! values and stacks what the linear part will read (the *residuals*), the second is linear and is
-//! later run backwards. Which residuals are stacked is chosen here, see [`residuals`].
+//! When it will be transposed it is two loops: the first computes the values and stacks what the
+//! linear part will read (the *residuals*), the second is linear and is later run backwards. Which
+//! residuals are stacked is chosen in [`residuals`].
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::linearize::{Dual, Linear, Mode, Tangents, inline, jvp_graph};
-use super::residuals;
 use crate::error::{ErrorKind, Source};
-use crate::graph::{Equation, Graph, ValueId};
+use crate::graph::{Effects, Equation, Graph, ValueId};
 use crate::lax;
 use crate::op::{Op, Scan, Unary};
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{Region, emit, fail_at, input, localize, region, type_of};
-use crate::tree::{Path, Tree};
-use crate::types::TensorType;
-
-/// Runs `f(carry, x) -> (carry, y)` over the leading dimension of the leaves of `xs`, and stacks
-/// the `y`s.
-///
-/// All leaves of `xs` have the same leading size. The carry keeps its types. The compiled program
-/// contains the body once, whatever the number of iterations.
-///
-/// ```
-/// use shardax_core::{Tensor, TensorType, DType, scan, trace};
-///
-/// let running_sum = |x: Tensor| {
-///     let zero = Tensor::scalar(0.0, DType::F32);
-///     let (_, sums) = scan(zero, x, |sum: Tensor, x: Tensor| (sum + x, sum + x));
-///     sums
-/// };
-/// let program = trace(running_sum, TensorType::new(DType::F32, [5]))?;
-/// assert_eq!(program.output_types()[0].to_string(), "f32[5]");
-/// # Ok::<(), shardax_core::Error>(())
-/// ```
-#[track_caller]
-pub fn scan<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
-    carry: C,
-    xs: X,
-    f: impl FnOnce(C, X) -> (C, Y),
-) -> (C, Y) {
-    scan_in(carry, xs, f, false, Location::caller())
-}
-
-/// [`scan`] from the last element to the first; `ys` keep the order of `xs`.
-#[track_caller]
-pub fn scan_reverse<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
-    carry: C,
-    xs: X,
-    f: impl FnOnce(C, X) -> (C, Y),
-) -> (C, Y) {
-    scan_in(carry, xs, f, true, Location::caller())
-}
-
-fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
-    carry: C,
-    xs: X,
-    f: impl FnOnce(C, X) -> (C, Y),
-    reverse: bool,
-    source: Source,
-) -> (C, Y) {
-    let carry_leaves = carry.leaves();
-    let xs_leaves = xs.leaves();
-    let length = leading_size(&xs, source);
-    let traced = region(|| {
-        let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, "scan", source)));
-        let x = xs.replace_leaves(&mut |_, t: &Tensor| {
-            let ty = type_of(*t, "scan", source);
-            input(TensorType::new(ty.dtype, &ty.shape[1..]))
-        });
-        let (carry, y) = f(carry, x);
-        let here = |_: &mut Path, t: &Tensor| localize(*t, source);
-        (
-            carry.replace_leaves(&mut { here }),
-            y.replace_leaves(&mut { here }),
-        )
-    });
-    let Region {
-        result: (carry, y),
-        mut graph,
-        captures,
-    } = traced;
-    let (carry_out, y_out) = (carry.leaves(), y.leaves());
-    graph.outputs = carry_out.iter().chain(&y_out).map(|t| t.value).collect();
-    check_carry(&graph, &carry, &carry_leaves, source);
-    graph.prune();
-    let operands: Vec<Tensor> = carry_leaves
-        .iter()
-        .chain(&xs_leaves)
-        .chain(&captures)
-        .copied()
-        .collect();
-    let op = Op::Scan(Scan {
-        body: Arc::new(graph),
-        length,
-        reverse,
-        carries: carry_leaves.len(),
-        xs: xs_leaves.len(),
-    });
-    let results = emit(op, &operands, source);
-    let (carries, ys) = results.split_at(carry_leaves.len());
-    (carry.with_leaves(carries), y.with_leaves(ys))
-}
-
-fn leading_size<X: Tree<Tensor>>(xs: &X, source: Source) -> usize {
-    let mut sizes: Vec<(String, TensorType)> = Vec::new();
-    xs.visit_leaves(&mut Path::root(), &mut |path, t| {
-        sizes.push((path.leaf_of("xs"), type_of(*t, "scan", source)));
-    });
-    let first = sizes.iter().find_map(|(_, ty)| ty.shape.first().copied());
-    let differs = sizes
-        .iter()
-        .any(|(_, ty)| ty.shape.first().copied() != first);
-    match first {
-        Some(length) if !differs => length,
-        _ => {
-            let listed: Vec<String> = sizes
-                .iter()
-                .map(|(leaf, ty)| format!("{leaf} is {ty}"))
-                .collect();
-            let (problem, help) = if sizes.is_empty() {
-                let problem = "there is nothing to scan over: xs has no leaves".to_owned();
-                (
-                    problem,
-                    "to count iterations, scan over `Tensor::arange(DType::I32, count)`",
-                )
-            } else {
-                let listed = listed.join(", ");
-                let problem = format!("the leaves of xs have no common leading size: {listed}");
-                (
-                    problem,
-                    "every leaf of xs needs the same size in dimension 0",
-                )
-            };
-            fail_at(
-                ErrorKind::Shape {
-                    op: "scan",
-                    problem,
-                },
-                Some(help.into()),
-                source,
-            )
-        }
-    }
-}
-
-fn check_carry<C: Tree<Tensor>>(graph: &Graph, carry: &C, initial: &[Tensor], source: Source) {
-    let mut problems = Vec::new();
-    let mut position = 0;
-    carry.visit_leaves(&mut Path::root(), &mut |path, t| {
-        let (before, after) = (initial.get(position).map(|t| t.ty()), graph.ty(t.value));
-        if let Some(before) = before.filter(|before| before != after) {
-            let leaf = path.leaf_of("carry");
-            problems.push(format!(
-                "{leaf} goes in as {before} and comes out as {after}"
-            ));
-        }
-        position += 1;
-    });
-    if position != initial.len() {
-        let count = initial.len();
-        problems.push(format!(
-            "it goes in with {count} leaves and comes out with {position}"
-        ));
-    }
-    if !problems.is_empty() {
-        let problem = format!("the carry changes its type: {}", problems.join("; "));
-        let help = "make the body return the carry as it came, for example with `.cast(...)`";
-        fail_at(
-            ErrorKind::Shape {
-                op: "scan",
-                problem,
-            },
-            Some(help.into()),
-            source,
-        )
-    }
-}
+use crate::trace::{emit, fail_at, input, region};
+use crate::transform::body::Linearized;
+use crate::transform::linearize::{Dual, Linear, Mode, Tangents, inline};
+use crate::transform::residuals;
 
 /// The derivative of a loop.
 pub(crate) fn jvp_scan(
@@ -191,7 +27,13 @@ pub(crate) fn jvp_scan(
     mode: Mode,
 ) -> SmallVec<[Dual; 1]> {
     let active = active_operands(scan, operands);
-    let body = Linearized::of(equation, scan, &active, mode);
+    let body = Linearized::new(
+        &scan.body,
+        &active,
+        &active[..scan.carries],
+        mode,
+        equation.source,
+    );
     let tangents: Vec<Option<Tensor>> = operands
         .iter()
         .zip(&active)
@@ -239,54 +81,7 @@ fn dependent_outputs(graph: &Graph, inputs: &[bool]) -> Vec<bool> {
     graph.outputs().iter().map(|o| active[o.index()]).collect()
 }
 
-/// A body with its derivative, traced into a graph of its own.
-struct Linearized {
-    graph: Graph,
-    inputs: Vec<ValueId>,
-    /// By input.
-    tangents_in: Vec<Option<ValueId>>,
-    outputs: Vec<ValueId>,
-    /// By output; every active carry has one.
-    tangents_out: Vec<Option<ValueId>>,
-}
-
 impl Linearized {
-    fn of(equation: &Equation, scan: &Scan, active: &[bool], mode: Mode) -> Self {
-        let types: Vec<TensorType> = scan
-            .body
-            .inputs()
-            .iter()
-            .map(|&i| scan.body.ty(i).clone())
-            .collect();
-        let traced = region(|| {
-            let inputs: Vec<Tensor> = types.iter().map(|ty| input(ty.clone())).collect();
-            let wanted = types
-                .iter()
-                .zip(active)
-                .map(|(ty, &active)| active.then(|| ty.clone()));
-            let tangents = Linear::begin(wanted, equation.source).tangents().to_vec();
-            let duals: Vec<Dual> = inputs
-                .iter()
-                .zip(&tangents)
-                .map(|(&primal, &tangent)| Dual { primal, tangent })
-                .collect();
-            let mut outputs = jvp_graph(&scan.body, &duals, mode);
-            for (dual, &active) in outputs[..scan.carries].iter_mut().zip(active) {
-                let zero = || lax::zeros(&dual.primal.ty());
-                dual.tangent = active.then(|| dual.tangent.unwrap_or_else(zero));
-            }
-            (inputs, tangents, outputs)
-        });
-        let (inputs, tangents, outputs) = traced.result;
-        Linearized {
-            graph: traced.graph,
-            inputs: inputs.iter().map(|t| t.value).collect(),
-            tangents_in: tangents.iter().map(|t| t.map(|t| t.value)).collect(),
-            outputs: outputs.iter().map(|d| d.primal.value).collect(),
-            tangents_out: outputs.iter().map(|d| d.tangent.map(|t| t.value)).collect(),
-        }
-    }
-
     /// One loop that carries values and tangents.
     fn emit_fused(
         &self,
@@ -306,7 +101,8 @@ impl Linearized {
             .flat_map(|(&o, &t)| [Some(o), t])
             .flatten()
             .collect();
-        let results = fused.emit(&self.graph, &outputs, scan, scan.reverse, equation.source);
+        let cut = (&self.graph, Effects::Keep);
+        let results = fused.emit(cut, &outputs, scan, scan.reverse, equation.source);
         let mut results = results.into_iter();
         let mut duals = SmallVec::new();
         for tangent in &self.tangents_out {
@@ -338,7 +134,8 @@ impl Linearized {
             .chain(&residuals.stacked)
             .copied()
             .collect();
-        let results = values.emit(&self.graph, &outputs, scan, scan.reverse, equation.source);
+        let cut = (&self.graph, Effects::Keep);
+        let results = values.emit(cut, &outputs, scan, scan.reverse, equation.source);
         let (results, stacked) = results.split_at(self.outputs.len());
 
         let mut linear = Loop::default();
@@ -357,7 +154,7 @@ impl Linearized {
                 .zip(stacked.iter().copied()),
         );
         let derivative = linear.emit(
-            &self.graph,
+            (&self.graph, Effects::Drop),
             &tangents_out,
             scan,
             scan.reverse,
@@ -398,7 +195,7 @@ impl Loop {
     /// Cuts the body out of `graph` and emits the loop.
     fn emit(
         self,
-        graph: &Graph,
+        (graph, effects): (&Graph, Effects),
         outputs: &[ValueId],
         like: &Scan,
         reverse: bool,
@@ -407,21 +204,24 @@ impl Loop {
         let all = || self.carries.iter().chain(&self.xs).chain(&self.constants);
         let inputs: Vec<ValueId> = all().map(|(value, _)| *value).collect();
         let operands: Vec<Tensor> = all().map(|(_, tensor)| *tensor).collect();
-        let body = graph.extract(&inputs, outputs).unwrap_or_else(|missing| {
-            let problem = format!("{} values of the loop body were not kept", missing.len());
-            fail_at(
-                ErrorKind::Derivative {
-                    op: "scan",
-                    problem,
-                },
-                None,
-                source,
-            )
-        });
+        let body = graph
+            .extract(&inputs, outputs, effects)
+            .unwrap_or_else(|missing| {
+                let problem = format!("{} values of the loop body were not kept", missing.len());
+                fail_at(
+                    ErrorKind::Derivative {
+                        op: "scan",
+                        problem,
+                    },
+                    None,
+                    source,
+                )
+            });
         let op = Op::Scan(Scan {
             body: Arc::new(body),
             length: like.length,
             reverse,
+            unroll: like.unroll,
             carries: self.carries.len(),
             xs: self.xs.len(),
         });
@@ -508,7 +308,13 @@ pub(crate) fn transpose_scan(
         .iter()
         .filter_map(|&i| cts[i].map(|ct| ct.value))
         .collect();
-    let results = backward.emit(&traced.graph, &outputs, scan, !scan.reverse, source);
+    let results = backward.emit(
+        (&traced.graph, Effects::Drop),
+        &outputs,
+        scan,
+        !scan.reverse,
+        source,
+    );
     let mut by_operand: Tangents = smallvec![None; operands.len()];
     for (&i, result) in results_of.iter().zip(results) {
         by_operand[i] = operands[i].linear.then_some(result);
