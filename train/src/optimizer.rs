@@ -132,7 +132,7 @@ impl AdamW {
             let mut update = (m / bias1) / ((v / bias2).sqrt() + self.eps);
             let rank = p.rank().saturating_sub(usize::from(path.is_stacked()));
             if (self.decays)(path, rank) {
-                update = update + p.cast(DType::F32) * self.weight_decay;
+                update += p.cast(DType::F32) * self.weight_decay;
             }
             (p.cast(DType::F32) - update * self.lr).cast(p.dtype())
         });

@@ -1,6 +1,6 @@
 //! Layer normalization.
 
-use shardax_core::{DType, Tensor};
+use shardax_core::{DType, Tensor, nn};
 use shardax_macros::Module;
 
 /// Added to the variance, so that a constant input is not divided by zero.
@@ -29,14 +29,10 @@ impl LayerNorm {
         }
     }
 
-    /// `(x - mean) / sqrt(variance + 1e-5) * gain + offset` over the last dimension, in f32 and then
-    /// in the type of `x`. The variance is divided by the number of features.
+    /// `(x - mean) / sqrt(variance + 1e-5) * gain + offset` over the last dimension, in at least
+    /// f32 and then in the type of `x`. The variance is divided by the number of features.
     #[track_caller]
     pub fn forward(&self, x: Tensor) -> Tensor {
-        let wide = x.cast(DType::F32);
-        let centred = wide - wide.mean(-1).expand_dims(-1);
-        let variance = centred.square().mean(-1).expand_dims(-1);
-        let normal = centred * (variance + EPS).rsqrt();
-        (normal * self.gain + self.offset).cast(x.dtype())
+        nn::layer_norm(x, -1, Some(self.gain), Some(self.offset), EPS)
     }
 }
