@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the XLA backend.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     // ---- PJRT ----
@@ -142,6 +142,30 @@ pub enum Error {
         program: String,
         /// Every fault found.
         faults: Vec<ArgumentFault>,
+    },
+
+    // ---- Foreign code ----
+    /// A closure that a program called returned an error, panicked, or returned arrays of other types than declared.
+    #[error(transparent)]
+    HostFunction(#[from] HostFault),
+
+    /// A program launched from a closure that a program called, or from the callback of an event.
+    #[error(
+        "`{program}` cannot be launched from a host function or a callback, whose thread it may wait for: launch it before, \
+         and pass its results as arguments"
+    )]
+    LaunchedInCallback {
+        /// Name of the compiled program.
+        program: String,
+    },
+
+    /// Code that a program is to call, which cannot be called.
+    #[error("custom call target `{target}`: {reason}")]
+    Foreign {
+        /// The target's name.
+        target: String,
+        /// What is wrong, and what to do.
+        reason: String,
     },
 
     // ---- Plugins, folders and files ----
@@ -295,6 +319,20 @@ pub enum Error {
         faults: Vec<String>,
     },
 
+    /// A program that looks for it has found a number that is not finite.
+    #[error(
+        "`{program}`: {what}{}\n  help: look at what it is computed from with `.print(\"name\")`",
+        At(source_line)
+    )]
+    NonFinite {
+        /// The program's name.
+        program: String,
+        /// The operation or argument, and its type.
+        what: String,
+        /// The user's line of the operation.
+        source_line: Option<shardax_core::Source>,
+    },
+
     /// Host data of another length than the shape has.
     #[error("{actual} elements were given for {array}, which has {expected}")]
     ElementCount {
@@ -362,6 +400,13 @@ pub enum Error {
         /// Replicas times partitions of the program.
         program_devices: usize,
     },
+}
+
+/// The message: it is what a `main` that returns an error prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {
@@ -578,6 +623,60 @@ fn list(faults: &[ArgumentFault]) -> String {
     text
 }
 
+/// What went wrong in a closure that a program called.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the host function `{name}` called at {line} failed: {message}")]
+pub struct HostFault {
+    /// What the closure is called.
+    pub name: String,
+    /// The user's line of the call, `src/model.rs:12:5`.
+    pub line: String,
+    /// The closure's own message, or what is wrong with what it returned.
+    pub message: String,
+}
+
+impl HostFault {
+    /// Before, between and after the parts, in the plugin's message: control characters, which messages do not have.
+    const MARKS: [char; 3] = ['\u{1}', '\u{2}', '\u{3}'];
+
+    /// The fault as text for the plugin, which gives it back inside of a message of its own.
+    pub(crate) fn encode(&self) -> String {
+        let [start, middle, end] = Self::MARKS;
+        let clean = |text: &str| text.replace(Self::MARKS, " ");
+        let parts = [&self.name, &self.line, &self.message].map(|part| clean(part));
+        format!(
+            "host function {start}{}{end}",
+            parts.join(&middle.to_string())
+        )
+    }
+
+    /// The fault that a message of the plugin's carries.
+    pub(crate) fn decode(message: &str) -> Option<Self> {
+        let [start, middle, end] = Self::MARKS;
+        let (_, text) = message.split_once(start)?;
+        let (text, _) = text.split_once(end)?;
+        let (name, text) = text.split_once(middle)?;
+        let (line, message) = text.split_once(middle)?;
+        Some(HostFault {
+            name: name.to_owned(),
+            line: line.to_owned(),
+            message: message.to_owned(),
+        })
+    }
+}
+
+/// The user's line, on a line of its own.
+struct At<'a>(&'a Option<shardax_core::Source>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at) => write!(f, "\n  --> {}:{}:{}", at.file(), at.line(), at.column()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// An error that a PJRT plugin reported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {code}: {message}")]
@@ -672,5 +771,34 @@ impl fmt::Display for ErrorCode {
             ErrorCode::DataLoss => "DATA_LOSS",
             ErrorCode::Unauthenticated => "UNAUTHENTICATED",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_comes_back_from_the_message_of_a_plugin() {
+        let fault = HostFault {
+            name: "sort".to_owned(),
+            line: "src/model.rs:12:5".to_owned(),
+            message: "key `\u{e9}`: not found\n(of 3)".to_owned(),
+        };
+        let message = format!("INTERNAL: call failed: {} [device 3]", fault.encode());
+        assert_eq!(HostFault::decode(&message), Some(fault));
+        assert_eq!(HostFault::decode("INTERNAL: out of memory"), None);
+    }
+
+    #[test]
+    fn marks_in_a_message_do_no_harm() {
+        let fault = HostFault {
+            name: "a\u{1}b".to_owned(),
+            line: "c\u{2}d".to_owned(),
+            message: "e\u{3}f".to_owned(),
+        };
+        let decoded = HostFault::decode(&fault.encode()).map(|f| (f.name, f.line, f.message));
+        let expected = ["a b", "c d", "e f"].map(str::to_owned);
+        assert_eq!(decoded, Some(expected.into()));
     }
 }

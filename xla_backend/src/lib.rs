@@ -15,6 +15,6 @@ pub mod report;
 mod runtime;
 
 pub use array::{Array, ArrayTree, Sharding};
-pub use error::{ArgumentFault, Error, ErrorCode, LayoutFault, PjrtError, Result};
-pub use jit::{Jit, Program, jit};
+pub use error::{ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result};
+pub use jit::{Jit, NamedSharding, Program, jit};
 pub use runtime::Runtime;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardax_core::{
     Constraint, Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId,
-    trace_like,
+    check_finite, trace_like,
 };
 use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
 
@@ -19,14 +19,15 @@ use crate::lower::{self, Argument, Module};
 use crate::pjrt::{CompileOptions, LoadedExecutable};
 use crate::runtime::Runtime;
 
-/// Traces `f` on arguments like `args`, and compiles what it wrote.
+/// Traces `f` on arguments like `args`, and compiles what it wrote; `retraced` says why, if it was
+/// compiled before.
 #[track_caller]
 pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     f: &F,
     args: &On<F::Args, M>,
     signature: impl Fn(&M) -> Signature,
-    options: &Options,
-    runtime: &Runtime,
+    (options, runtime): (&Options, &Runtime),
+    retraced: Vec<String>,
 ) -> Result<Specialized<F::Args, F::Output>> {
     options.layout.validate()?;
     let traced = trace_like(f, args, |leaf| (*signature(leaf).ty).clone())?;
@@ -57,19 +58,22 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
             aliases,
         })
         .collect();
-    let results: Vec<Option<PartitionSpec>> = outputs
+    let checked = options.check.map(|what| check_finite(&traced.graph, what));
+    let mut results: Vec<Option<PartitionSpec>> = outputs
         .iter()
         .map(|output| Some(output.sharding.spec().clone()))
         .collect();
+    // What was found is whole on every device.
+    results.extend(checked.as_ref().map(|_| None));
     let lowered = lower::lower(&lower::Program {
         name: &options.name,
-        graph: &traced.graph,
+        graph: checked.as_ref().map_or(&traced.graph, |c| &c.graph),
         layout: &options.layout,
         arguments: &arguments,
         results: &results,
     });
     let module = without_faults(lowered, placement.faults)?;
-    let (executable, from_cache) = load_or_compile(&module, &options.layout, runtime)?;
+    let (executable, from_cache) = load_or_compile(&module, options, runtime)?;
     check_donation(&executable, &inputs, &donated, options)?;
     let Traced {
         graph,
@@ -85,8 +89,10 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
                 module,
                 executable,
                 from_cache,
+                retraced,
                 inputs,
                 outputs,
+                points: options.check.zip(checked.map(|checked| checked.points)),
             }),
         },
         arguments,
@@ -324,9 +330,10 @@ fn check_donation(
 
 fn load_or_compile(
     module: &Module,
-    layout: &Layout,
+    wanted: &Options,
     runtime: &Runtime,
 ) -> Result<(LoadedExecutable, bool)> {
+    let layout = &wanted.layout;
     let devices = layout.mesh().device_count();
     let client = runtime.client();
     let ids = client.devices()[..devices]
@@ -340,12 +347,25 @@ fn load_or_compile(
     }
     // Without this, XLA's CPU compiler leaves NaNs out of `max` and `min` over a dimension.
     .option("xla_cpu_enable_fast_min_max", false);
+    let options = wanted.xla.iter().fold(options, |options, (name, value)| {
+        options.option(name.clone(), value.clone())
+    });
+    if !module.calls().is_empty() {
+        // Closures are of this process, and so is the program.
+        let text = module.text();
+        let executable = client.compile_with_calls(text.as_bytes(), &options, module.calls())?;
+        return Ok((executable, false));
+    }
     let key = CacheKey::new(&[
         module.identity().as_bytes(),
         &options.encode(),
         runtime.plugin_hash(),
         // A program is loaded with the devices of its client.
         &client.device_count().to_le_bytes(),
+        // XLA read its options from there when it was loaded.
+        std::env::var_os("XLA_FLAGS")
+            .unwrap_or_default()
+            .as_encoded_bytes(),
     ]);
     if let Some(bytes) = runtime.cache().get(&key) {
         // What the plugin cannot load is compiled again.

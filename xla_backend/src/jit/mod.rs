@@ -8,22 +8,29 @@ mod arguments;
 mod compile;
 mod program;
 mod remarks;
+mod retrace;
+mod shardings;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use shardax_core::{Function, On, Path, Tensor, TensorType, Tree};
+use shardax_core::{Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope};
 use shardax_sharding::Layout;
 
 use crate::array::Array;
 use crate::error::Result;
 use crate::intern::intern_type;
-use crate::pjrt::ExecuteOptions;
+use crate::pjrt::{ExecuteOptions, OptionValue};
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
 pub use program::Program;
 use program::{Specialized, described, no_faults};
+use retrace::Given;
+pub use shardings::NamedSharding;
 
 /// A function to be compiled for each kind of arguments it is called with.
+///
+/// With `SHARDAX_LOG=retrace` in the environment, each compilation after the first says on standard
+/// error what changed; [`Program::retraced_because`] says it too.
 ///
 /// ```no_run
 /// use shardax_core::Tensor;
@@ -48,6 +55,8 @@ pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
             layout: Layout::single(),
             runtime: None,
             donate: Vec::new(),
+            check: None,
+            xla: Vec::new(),
         },
         programs: RwLock::new(Vec::new()),
     }
@@ -70,21 +79,22 @@ struct Options {
     layout: Layout,
     runtime: Option<Runtime>,
     donate: Vec<usize>,
+    check: Option<NonFinite>,
+    /// Debug options of XLA's.
+    xla: Vec<(String, OptionValue)>,
 }
 
 impl<S, F: Function<S>> Jit<S, F> {
     /// Runs under this layout; without one, on one device.
     #[must_use]
-    pub fn layout(mut self, layout: &Layout) -> Self {
-        self.options.layout = layout.clone();
-        self
+    pub fn layout(self, layout: &Layout) -> Self {
+        self.with(|options| options.layout = layout.clone())
     }
 
     /// Runs on this runtime; without one, on the process's own.
     #[must_use]
-    pub fn runtime(mut self, runtime: &Runtime) -> Self {
-        self.options.runtime = Some(runtime.clone());
-        self
+    pub fn runtime(self, runtime: &Runtime) -> Self {
+        self.with(|options| options.runtime = Some(runtime.clone()))
     }
 
     /// Gives the memory of these arguments, counted from 0, to results of the same type and sharding.
@@ -92,19 +102,53 @@ impl<S, F: Function<S>> Jit<S, F> {
     ///
     /// An argument for which there is no such result is an error when the function is compiled.
     #[must_use]
-    pub fn donate(mut self, arguments: &[usize]) -> Self {
-        self.options.donate = arguments.to_vec();
-        self
+    pub fn donate(self, arguments: &[usize]) -> Self {
+        self.with(|options| options.donate = arguments.to_vec())
+    }
+
+    /// Looks for NaNs: a call that gives one anywhere in the program is an [`Error::NonFinite`], which
+    /// names the user's line whose operation gave the first.
+    ///
+    /// Every value is looked at, also in loops and branches, and the call waits for the result: for
+    /// finding a fault, not for training.
+    ///
+    /// [`Error::NonFinite`]: crate::Error::NonFinite
+    #[must_use]
+    pub fn debug_nans(self) -> Self {
+        self.with(|options| options.check = Some(NonFinite::Nan))
+    }
+
+    /// [`Jit::debug_nans`] that looks for infinities too. A program that means some, such as a mask
+    /// of -inf, does not get far under it.
+    #[must_use]
+    pub fn debug_infs(self) -> Self {
+        self.with(|options| options.check = Some(NonFinite::NanOrInfinity))
+    }
+
+    /// Compiles with one of XLA's debug options, such as `xla_backend_optimization_level`. An option
+    /// that the plugin does not know, or a value of another kind than the option's, is an error when
+    /// the function is compiled.
+    #[must_use]
+    pub fn xla_option(self, name: impl Into<String>, value: impl Into<OptionValue>) -> Self {
+        let option = (name.into(), value.into());
+        self.with(|options| options.xla.push(option))
     }
 
     /// The name of the program in reports and messages; without one, the function's own.
     #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.options.name = name.into();
+    pub fn name(self, name: impl Into<String>) -> Self {
+        self.with(|options| options.name = name.into())
+    }
+
+    /// Programs that were compiled with other options are not those that are wanted now.
+    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut self.options);
+        self.programs = RwLock::new(Vec::new());
         self
     }
 
-    /// Calls the function on arrays. Returns when the work is launched; reading a result waits.
+    /// Calls the function on arrays. Returns when the work is launched; reading a result waits. A
+    /// function that returns nothing and has an effect, such as printing, returns when it is done.
     ///
     /// # Errors
     ///
@@ -117,6 +161,13 @@ impl<S, F: Function<S>> Jit<S, F> {
         args.visit_leaves(&mut Path::root(), &mut |_, array| leaves.push(array));
         let program = self.program_for(&args, &leaves)?;
         program.run(&leaves)
+    }
+
+    /// The function's equations, written into the program that is being traced, in a scope of the
+    /// function's name: what a call of a jitted function inside of another one means. The layout and
+    /// the donation are the outer function's.
+    pub fn inside(&self, args: F::Args) -> F::Output {
+        scope(&self.options.name, || self.f.apply(args))
     }
 
     /// Compiles the function for arguments of these types, as a call with host arrays would.
@@ -136,8 +187,8 @@ impl<S, F: Function<S>> Jit<S, F> {
             sharding: None,
         };
         let runtime = self.runtime_for_mesh()?;
-        let compiled = compile::compile(&self.f, &types, signature, &self.options, &runtime)?;
-        Ok(self.add(compiled).program.clone())
+        let compiled = self.specialize(&types, signature, &runtime)?;
+        Ok(compiled.program.clone())
     }
 
     fn runtime_for_mesh(&self) -> Result<Runtime> {
@@ -171,13 +222,33 @@ impl<S, F: Function<S>> Jit<S, F> {
             ty: array.shared_type().clone(),
             sharding: array.shared_sharding().cloned(),
         };
-        Ok(self.add(compile::compile(
-            &self.f,
-            args,
-            signature,
-            &self.options,
-            &runtime,
-        )?))
+        self.specialize(args, signature, &runtime)
+    }
+
+    /// Compiles the function for arguments like these, and keeps the program.
+    #[track_caller]
+    fn specialize<M: Leaf>(
+        &self,
+        args: &On<F::Args, M>,
+        signature: impl Fn(&M) -> Signature,
+        runtime: &Runtime,
+    ) -> Result<Arc<Specialized<F::Args, F::Output>>> {
+        let mut given = Vec::new();
+        args.visit_leaves(&mut Path::root(), &mut |path, leaf| {
+            given.push(Given {
+                path: path.to_string(),
+                signature: signature(leaf),
+            })
+        });
+        let retraced = {
+            let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
+            let known = programs.iter().map(|p| p.program.inputs());
+            retrace::changes(known, &given, F::ARGUMENTS)
+        };
+        retrace::log(&self.options.name, &retraced);
+        let options = &self.options;
+        let compiled = compile::compile(&self.f, args, signature, (options, runtime), retraced)?;
+        Ok(self.add(compiled))
     }
 
     /// An array never moves to other devices by itself.
@@ -230,7 +301,14 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
                 &ExecuteOptions::default(),
             )
             .map_err(|error| self.program.name_arguments(error))?;
+        if self.program.inner.outputs.is_empty() && self.program.inner.graph.has_effect() {
+            // There is no result that could tell of an error.
+            execution.launch.wait()?;
+        }
         let devices = executable.devices().len();
+        let results = devices * self.program.inner.outputs.len();
+        self.program.check_finite(&execution.outputs[results..])?;
+        // Behind the results is the order of effects, if there are any, which nobody reads.
         let mut buffers = execution.outputs.into_iter();
         // The leaves of the result are the outputs of the program, in order.
         let mut outputs = self.program.inner.outputs.iter();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardax_core::{Dim, Graph, TensorType};
+use shardax_core::{CheckOrigin, CheckPoint, Dim, Element, Graph, NonFinite, TensorType};
 
 use super::remarks::remarks;
 use shardax_sharding::{Layout, Note};
@@ -10,7 +10,7 @@ use shardax_sharding::{Layout, Note};
 use crate::array::Sharding;
 use crate::error::{ArgumentFault, Error, Result};
 use crate::lower::Module;
-use crate::pjrt::LoadedExecutable;
+use crate::pjrt::{Buffer, LoadedExecutable};
 use crate::report::{CollectiveReport, HloModule, MemoryReport, SourceLine};
 
 /// A program with the structure of its arguments and results.
@@ -35,8 +35,11 @@ pub(super) struct Inner {
     pub module: Module,
     pub executable: LoadedExecutable,
     pub from_cache: bool,
+    pub retraced: Vec<String>,
     pub inputs: Vec<Input>,
     pub outputs: Vec<Output>,
+    /// Where values are looked at, if they are.
+    pub points: Option<(NonFinite, Vec<CheckPoint>)>,
 }
 
 /// An argument of a program.
@@ -128,6 +131,13 @@ impl Program {
         self.inner.from_cache
     }
 
+    /// What differs from the most similar program that was compiled before for the same function, a
+    /// sentence each: ``argument 2 `batch.tokens`: i32[8,64] became i32[8,65]``. Empty for the first
+    /// program of a function.
+    pub fn retraced_because(&self) -> &[String] {
+        &self.inner.retraced
+    }
+
     /// The StableHLO text that was compiled.
     pub fn stablehlo(&self) -> String {
         self.inner.module.text()
@@ -140,6 +150,23 @@ impl Program {
     /// When the plugin does not keep it, or keeps it in a form that is not known here.
     pub fn optimized(&self) -> Result<HloModule> {
         HloModule::decode(&self.inner.executable.optimized_program()?.code)
+    }
+
+    /// The text of [`Program::optimized`], with the names of operations in the traced program and the
+    /// lines that wrote them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Program::optimized`].
+    pub fn optimized_hlo(&self) -> Result<String> {
+        let module = &self.inner.module;
+        Ok(self.optimized()?.text(|instruction| {
+            let name = module.name_of(instruction.op_name());
+            match module.source_of(instruction.op_name()) {
+                Some(source) => format!("{name} {}:{}", source.file(), source.line()),
+                None => name,
+            }
+        }))
     }
 
     /// Every collective of the compiled program: kind, bytes, mesh axis, how often, and the user's
@@ -201,6 +228,41 @@ impl Program {
             program: self.inner.name.clone(),
             faults: named,
         }
+    }
+
+    /// What a look at every value has found: the buffers behind those of the results begin with it.
+    pub(super) fn check_finite(&self, buffers: &[Buffer]) -> Result<()> {
+        let (Some((what, points)), Some(buffer)) = (&self.inner.points, buffers.first()) else {
+            return Ok(());
+        };
+        let bytes = buffer.to_host()?;
+        let found = i32::from_bytes(&bytes).first().copied();
+        let Some(point) = found.and_then(|i| points.get(usize::try_from(i).ok()?)) else {
+            return Ok(());
+        };
+        let found = match what {
+            NonFinite::Nan => "NaN",
+            NonFinite::NanOrInfinity => "NaN or infinity",
+        };
+        let (what, source) = match &point.origin {
+            CheckOrigin::Argument(i) => (self.about(*i, &format!("has a {found}")), None),
+            CheckOrigin::Operation {
+                name,
+                source,
+                scope,
+            } => {
+                let scope = scope.as_ref();
+                let within = scope.map_or(String::new(), |s| format!(" in `{s}`"));
+                let ty = &point.ty;
+                let what = format!("`{name}`{within} gave the first {found}, in its result {ty}");
+                (what, Some(*source))
+            }
+        };
+        Err(Error::NonFinite {
+            program: self.inner.name.clone(),
+            what,
+            source_line: source,
+        })
     }
 
     fn about(&self, argument: usize, problem: &str) -> String {

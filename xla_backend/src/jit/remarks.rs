@@ -61,7 +61,7 @@ fn annotated(graph: &Graph, names: &mut BTreeSet<&'static str>) {
         if let Op::Shard(constraint) = &equation.op {
             collect(&constraint.dims, names);
         }
-        if let Some(region) = equation.op.region() {
+        for (_, region) in equation.op.regions() {
             annotated(region, names);
         }
     }

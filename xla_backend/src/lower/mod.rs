@@ -6,22 +6,32 @@
 //! that it can be the key of a cache: sources are in a table of locations at its end.
 
 mod constant;
+mod control;
+mod elementwise;
+mod foreign;
+mod gather;
+mod linalg;
 mod names;
 mod op;
+mod order;
 mod partial;
 mod scan;
 mod sharding;
 mod split;
+mod window;
 mod writer;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
 use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
 
 use crate::error::{Error, LayoutFault, Result};
+use crate::pjrt::HostCalls;
+use foreign::order_type;
 use names::Locations;
 use partial::{Finder, PartialSum};
 use sharding::Annotations;
@@ -48,6 +58,10 @@ pub struct Module {
     locations: String,
     /// The source of each location, by its number.
     sources: Vec<Source>,
+    /// The closures that the program calls.
+    calls: Arc<HostCalls>,
+    /// The values that the program gives names to.
+    named: Vec<Named>,
 }
 
 impl Module {
@@ -61,6 +75,12 @@ impl Module {
         format!("{}{}", self.body, self.locations)
     }
 
+    /// The closures that the program calls. Their numbers are a part of the text and hold for this
+    /// process, so that a program with closures cannot be kept for another.
+    pub fn calls(&self) -> &Arc<HostCalls> {
+        &self.calls
+    }
+
     /// An `op_name` without the number of its location.
     pub fn name_of(&self, op_name: &str) -> String {
         match names::split_number(op_name) {
@@ -69,11 +89,45 @@ impl Module {
         }
     }
 
+    /// The values that the program gives names to.
+    pub fn named(&self) -> &[Named] {
+        &self.named
+    }
+
+    /// The number of the location in the `op_name` of an optimized instruction.
+    pub fn location_of(&self, op_name: &str) -> Option<usize> {
+        names::split_number(op_name).map(|(_, number)| number)
+    }
+
     /// The user's line for the `op_name` of an optimized instruction.
     pub fn source_of(&self, op_name: &str) -> Option<Source> {
         let (_, number) = names::split_number(op_name)?;
         self.sources.get(number).copied()
     }
+}
+
+/// A value that the program gives a name to.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// Element type and shape of the whole value.
+    pub ty: TensorType,
+    /// The user's line that names it.
+    pub source: Source,
+    /// What it is.
+    pub made: Made,
+}
+
+/// Where a named value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// An argument, by position.
+    Argument(usize),
+    /// Instructions of this location.
+    Location(usize),
+    /// Neither: an input of a loop or a branch.
+    Unknown,
 }
 
 /// A program to lower.
@@ -109,6 +163,10 @@ pub fn lower(program: &Program) -> Result<Module> {
         annotations: Annotations::new(layout),
         arguments,
         versions: HashMap::new(),
+        order: None,
+        calls: HostCalls::new(),
+        made: names_values(graph).then(HashMap::new),
+        named: Vec::new(),
         faults: Vec::new(),
     };
     let devices = layout.mesh().device_count();
@@ -132,6 +190,16 @@ pub fn lower(program: &Program) -> Result<Module> {
         body: lowering.out.finish(),
         locations,
         sources,
+        calls: Arc::new(lowering.calls),
+        named: lowering.named,
+    })
+}
+
+/// Whether the program gives a name to any value.
+fn names_values(graph: &Graph) -> bool {
+    graph.equations().iter().any(|equation| {
+        let regions = equation.op.regions();
+        matches!(equation.op, Op::Name(_)) || regions.iter().any(|(_, g)| names_values(g))
     })
 }
 
@@ -142,6 +210,12 @@ struct Lowering<'a> {
     arguments: &'a [Argument],
     /// Which argument a value is under another element type or annotation.
     versions: HashMap<Ssa, usize>,
+    /// The value that the next call with an effect takes, if there are such calls.
+    order: Option<Ssa>,
+    calls: HostCalls,
+    /// The location of the operation that made a value; kept where values are named.
+    made: Option<HashMap<Ssa, usize>>,
+    named: Vec<Named>,
     faults: Vec<LayoutFault>,
 }
 
@@ -217,8 +291,11 @@ impl Lowering<'_> {
                 None => split::unknown(graph.ty(input).rank()),
             })
             .collect();
+        if graph.has_effect() {
+            self.start_order();
+        }
         self.equations(graph, &mut values, splits);
-        self.finish("func.return", graph, &values, graph.outputs());
+        self.finish("func.return", graph, &values, graph.has_effect());
         self.out.line(format_args!("}}"));
     }
 
@@ -260,6 +337,12 @@ impl Lowering<'_> {
                 .collect();
             let _ = write!(signature, "{comma}{ty}{}", braced(&attributes));
         }
+        if graph.has_effect() {
+            let comma = if graph.outputs().is_empty() { "" } else { ", " };
+            let attributes: Vec<String> = self.annotations.attribute(None, 0).into_iter().collect();
+            let ty = tensor_type(&order_type());
+            let _ = write!(signature, "{comma}{ty}{}", braced(&attributes));
+        }
         signature.push(')');
         signature
     }
@@ -277,13 +360,18 @@ impl Lowering<'_> {
         }
     }
 
-    /// `return a, b : types`
-    fn finish(&mut self, keyword: &str, graph: &Graph, values: &Values, outputs: &[ValueId]) {
-        let names: Vec<String> = outputs
+    /// `return a, b, order : types`
+    fn finish(&mut self, keyword: &str, graph: &Graph, values: &Values, ordered: bool) {
+        let outputs = graph.outputs();
+        let mut names: Vec<String> = outputs
             .iter()
             .map(|&o| read(values, o).to_string())
             .collect();
-        let types: Vec<String> = outputs.iter().map(|&o| tensor_type(graph.ty(o))).collect();
+        let mut types: Vec<String> = outputs.iter().map(|&o| tensor_type(graph.ty(o))).collect();
+        if let Some(order) = self.order.filter(|_| ordered) {
+            names.push(order.to_string());
+            types.push(tensor_type(&order_type()));
+        }
         if names.is_empty() {
             self.out.line(format_args!("{keyword}"));
         } else {

@@ -48,6 +48,14 @@ impl Locations {
         format!("loc(#loc{number})")
     }
 
+    /// The number of a reference.
+    pub(super) fn number(&self, reference: &str) -> usize {
+        let digits = reference
+            .trim_start_matches("loc(#loc")
+            .trim_end_matches(')');
+        digits.parse().unwrap_or(self.entries.len())
+    }
+
     /// The table, and the source of each number.
     pub(super) fn finish(self) -> (String, Vec<Source>) {
         let mut table = String::new();
@@ -95,6 +103,14 @@ pub(super) fn symbol(name: &str) -> String {
     }
 }
 
+/// The symbol of this name, whatever characters it has.
+pub(super) fn quoted_symbol(name: &str) -> String {
+    match symbol(name) {
+        same if same == name => same,
+        _ => quoted(name),
+    }
+}
+
 /// A string literal of MLIR.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
@@ -133,5 +149,7 @@ mod tests {
         assert_eq!(quoted("a \"b\" \\ é"), "\"a \\22b\\22 \\5C \\C3\\A9\"");
         assert_eq!(symbol("train step"), "train_step");
         assert_eq!(symbol("1st"), "_1st");
+        assert_eq!(quoted_symbol("my_op"), "my_op");
+        assert_eq!(quoted_symbol("my.op\""), "\"my.op\\22\"");
     }
 }

@@ -3,14 +3,15 @@
 use std::fmt::{self, Write};
 
 use shardax_core::{
-    Binary, Comparison, DType, DotDims, Equation, Graph, Op, Reducer, TensorType, Unary,
+    Binary, DType, DotDims, Equation, Graph, Op, Reducer, Source, TensorType, Unary,
 };
 use shardax_sharding::Axes;
 use smallvec::smallvec;
 
 use super::constant::dense;
+use super::elementwise::{neutral, reducer_name};
 use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
-use super::{Block, Lowering, Values, read};
+use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
 
 impl Lowering<'_> {
     pub(super) fn equation(
@@ -39,6 +40,67 @@ impl Lowering<'_> {
             Op::Reduce(reducer, dims) => {
                 smallvec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)]
             }
+            Op::Cond(cond) => self.cond((graph, equation, cond), &x, block, &loc),
+            Op::While(looped) => self.while_loop((graph, equation, looped), &x, block, &loc),
+            Op::Custom(custom) => {
+                let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
+                self.region(&custom.body, &x, splits)
+            }
+            Op::Foreign(foreign) => self.foreign((graph, equation, foreign), &x, &loc),
+            Op::Sort(sort) => self.sort((graph, equation, *sort), &x, &loc),
+            Op::Cumulative(cumulative) => {
+                smallvec![self.cumulative((graph, equation, *cumulative), x[0], &loc)]
+            }
+            Op::ReduceWindow(reducer, window) => {
+                let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));
+                smallvec![self.reduce_window((*reducer, window), types, x[0], &loc)]
+            }
+            Op::Cholesky => {
+                smallvec![self.cholesky(graph.ty(equation.results[0]), x[0], &loc)]
+            }
+            Op::Unary(Unary::Erfc) if graph.ty(equation.results[0]).dtype.bits() == 8 => {
+                let ty = graph.ty(equation.results[0]);
+                smallvec![self.widened(Unary::Erfc, ty, x[0], &loc)]
+            }
+            Op::Unary(Unary::PopulationCount)
+                if graph.ty(equation.results[0]).dtype == DType::I4 =>
+            {
+                let ty = graph.ty(equation.results[0]);
+                smallvec![self.population_of_4(ty, x[0], &loc)]
+            }
+            Op::Binary(binary @ (Binary::MulOrZero | Binary::DivOrZero)) => {
+                let ty = graph.ty(equation.results[0]);
+                smallvec![self.or_zero(*binary, ty, [x[0], x[1]], &loc)]
+            }
+            Op::Conv(conv) => smallvec![self.conv((graph, equation, conv), [x[0], x[1]], &loc)],
+            // XLA's CPU compiler loses numbers on this way in one step.
+            Op::Convert(to)
+                if to.bits() == 8
+                    && to.is_float()
+                    && graph.ty(equation.operands[0]).dtype == DType::F64 =>
+            {
+                let shape = &graph.ty(equation.operands[0]).shape;
+                let [from, middle, to] = [DType::F64, DType::F32, *to]
+                    .map(|dtype| tensor_type(&TensorType::new(dtype, shape)));
+                let text = format!("stablehlo.convert {} : ({from}) -> {middle}", x[0]);
+                let single = self.assign(&text, &loc);
+                let text = format!("stablehlo.convert {single} : ({middle}) -> {to}");
+                smallvec![self.assign(&text, &loc)]
+            }
+            Op::Place(memory) => {
+                let ty = tensor_type(graph.ty(equation.results[0]));
+                let text = format!(
+                    "stablehlo.custom_call @annotate_device_placement({}) {{has_side_effect = true, \
+                     mhlo.frontend_attributes = {{_xla_buffer_placement = \"{}\"}}}} : ({ty}) -> {ty}",
+                    x[0],
+                    memory.name()
+                );
+                smallvec![self.assign(&text, &loc)]
+            }
+            Op::Name(name) => {
+                self.name(name, graph.ty(equation.operands[0]), equation.source, x[0]);
+                x
+            }
             // The value itself: a derivative is all that it stops.
             Op::StopGradient => x,
             Op::Shard(constraint) => {
@@ -66,6 +128,12 @@ impl Lowering<'_> {
                 smallvec![ssa]
             }
         };
+        if let Some(made) = &mut self.made {
+            let number = self.locations.number(&loc);
+            for &result in &results {
+                made.entry(result).or_insert(number);
+            }
+        }
         if let Op::Convert(_) | Op::Shard(_) = equation.op {
             let position = self.argument_position(read(values, equation.operands[0]));
             self.versions.extend(position.map(|i| (results[0], i)));
@@ -73,6 +141,22 @@ impl Lowering<'_> {
         for (result, ssa) in equation.results.iter().zip(results) {
             values[result.index()] = Some(ssa);
         }
+    }
+
+    /// Keeps what a name was given to.
+    fn name(&mut self, name: &str, ty: &TensorType, source: Source, value: Ssa) {
+        let made = self.made.as_ref().and_then(|made| made.get(&value));
+        let made = match (value.argument_position(), made) {
+            (Some(position), _) => Made::Argument(position),
+            (None, Some(&number)) => Made::Location(number),
+            (None, None) => Made::Unknown,
+        };
+        self.named.push(Named {
+            name: name.to_owned(),
+            ty: ty.clone(),
+            source,
+            made,
+        });
     }
 
     pub(super) fn assign(&mut self, text: &str, loc: &str) -> Ssa {
@@ -112,7 +196,12 @@ impl Lowering<'_> {
     }
 
     /// The equations of a region, in place.
-    fn region(&mut self, body: &Graph, operands: &[Ssa], splits: Vec<Vec<Axes>>) -> Results {
+    pub(super) fn region(
+        &mut self,
+        body: &Graph,
+        operands: &[Ssa],
+        splits: Vec<Vec<Axes>>,
+    ) -> Results {
         let mut values: Values = vec![None; body.value_count()];
         for (&input, &operand) in body.inputs().iter().zip(operands) {
             values[input.index()] = Some(operand);
@@ -162,20 +251,16 @@ fn simple(
     match op {
         Op::Constant(literal) => write!(out, "stablehlo.constant {} : {result}", dense(literal)),
         Op::Iota { dimension, .. } => write!(out, "stablehlo.iota dim = {dimension} : {result}"),
-        Op::Unary(Unary::Erf) => write!(out, "chlo.erf {all} : {result} -> {result}"),
-        Op::Unary(unary) => write!(out, "stablehlo.{} {all} : {result}", unary_name(*unary)),
+        Op::Unary(unary) => elementwise::unary(out, *unary, &all, &functional, result),
         Op::Binary(binary) => {
-            write!(
-                out,
-                "stablehlo.{} {all} : {result}",
-                binary_name(*binary, operand(0).dtype)
-            )
+            let dtype = operand(0).dtype;
+            elementwise::binary(out, *binary, dtype, &all, &functional, result)
         }
         Op::Compare(comparison) => write!(
             out,
             "stablehlo.compare {}, {all}, {} : {functional}",
-            direction(*comparison),
-            compare_type(operand(0).dtype)
+            elementwise::direction(*comparison),
+            elementwise::compare_type(operand(0).dtype)
         ),
         Op::Select => {
             let predicate = block.ty(graph, equation.operands[0]);
@@ -246,127 +331,47 @@ fn simple(
         Op::DynamicUpdateSlice => {
             write!(out, "stablehlo.dynamic_update_slice {all} : {functional}")
         }
-        Op::Take { axis } => {
-            let sizes: Vec<usize> = one_along(&operand(0).shape, *axis);
+        Op::Gather { dims, sizes } => {
             write!(
                 out,
-                "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<offset_dims = {}, \
-                 collapsed_slice_dims = [{axis}], start_index_map = [{axis}], index_vector_dim = {}>, \
+                "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<{}>, \
                  slice_sizes = {}, indices_are_sorted = false}}> : {functional}",
-                List(&window_dims(operand(0).rank(), operand(1).rank(), *axis)),
-                operand(1).rank(),
-                Array(&sizes)
+                gather::gather_numbers(dims, operand(1).rank()),
+                Array(sizes)
             )
         }
-        Op::ScatterAdd { axis } => scatter(
+        Op::Scatter { dims, combine } => gather::scatter(
             out,
-            &format!(
-                "update_window_dims = {}, inserted_window_dims = [{axis}], \
-                 scatter_dims_to_operand_dims = [{axis}], index_vector_dim = {}",
-                List(&window_dims(operand(0).rank(), operand(1).rank(), *axis)),
-                operand(1).rank()
-            ),
-            &all,
-            operand(0).dtype,
+            &gather::scatter_numbers(dims, operand(1).rank()),
+            (&all, *combine, operand(0).dtype),
             &functional,
         ),
-        Op::TakeAlong { axis } => {
-            let batch = others(operand(0).rank(), *axis);
-            write!(
-                out,
-                "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<\
-                 collapsed_slice_dims = [{axis}], operand_batching_dims = {batch}, \
-                 start_indices_batching_dims = {batch}, start_index_map = [{axis}], \
-                 index_vector_dim = {}>, slice_sizes = {}, indices_are_sorted = false}}> : {functional}",
-                operand(1).rank(),
-                Array(&vec![1; operand(0).rank()]),
-                batch = List(&batch)
-            )
-        }
-        Op::ScatterAddAlong { axis } => {
-            let batch = others(operand(0).rank(), *axis);
-            scatter(
-                out,
-                &format!(
-                    "inserted_window_dims = [{axis}], input_batching_dims = {batch}, \
-                     scatter_indices_batching_dims = {batch}, scatter_dims_to_operand_dims = [{axis}], \
-                     index_vector_dim = {}",
-                    operand(1).rank(),
-                    batch = List(&batch)
-                ),
-                &all,
-                operand(0).dtype,
-                &functional,
-            )
-        }
+        Op::TriangularSolve(solve) => linalg::triangular_solve(out, *solve, &all, &functional),
+        Op::Fft(fft) => linalg::fft(out, fft, &all, &functional),
+        Op::ReducePrecision { exponent, mantissa } => write!(
+            out,
+            "stablehlo.reduce_precision {all}, format = e{exponent}m{mantissa} : {result}"
+        ),
         // Lowered above, or gone before: a tangent that is left over is refused by XLA by its name.
         Op::Reduce(..)
+        | Op::ReduceWindow(..)
+        | Op::Cholesky
         | Op::Shard(_)
         | Op::OptimizationBarrier
         | Op::StopGradient
+        | Op::Name(_)
+        | Op::Place(_)
+        | Op::Conv(_)
+        | Op::Cumulative(_)
+        | Op::Sort(_)
         | Op::Scan(_)
+        | Op::Cond(_)
+        | Op::While(_)
         | Op::Remat(_)
+        | Op::Custom(_)
+        | Op::CustomLinear(_)
+        | Op::Foreign(_)
         | Op::Tangent(_) => write!(out, "shardax.{} {all} : {functional}", op.name()),
-    }
-}
-
-fn unary_name(unary: Unary) -> &'static str {
-    match unary {
-        Unary::Abs => "abs",
-        Unary::Cos => "cosine",
-        Unary::Erf => "erf",
-        Unary::Exp => "exponential",
-        Unary::Expm1 => "exponential_minus_one",
-        Unary::Floor => "floor",
-        Unary::Log => "log",
-        Unary::Log1p => "log_plus_one",
-        Unary::Logistic => "logistic",
-        Unary::Neg => "negate",
-        Unary::Not => "not",
-        Unary::Rsqrt => "rsqrt",
-        Unary::Sign => "sign",
-        Unary::Sin => "sine",
-        Unary::Sqrt => "sqrt",
-        Unary::Tanh => "tanh",
-    }
-}
-
-/// A shift to the right fills with the sign bit where there is one.
-fn binary_name(binary: Binary, dtype: DType) -> &'static str {
-    match binary {
-        Binary::Add => "add",
-        Binary::And => "and",
-        Binary::Div => "divide",
-        Binary::Max => "maximum",
-        Binary::Min => "minimum",
-        Binary::Mul => "multiply",
-        Binary::Or => "or",
-        Binary::Pow => "power",
-        Binary::Rem => "remainder",
-        Binary::ShiftLeft => "shift_left",
-        Binary::ShiftRight if dtype.is_signed_integer() => "shift_right_arithmetic",
-        Binary::ShiftRight => "shift_right_logical",
-        Binary::Sub => "subtract",
-        Binary::Xor => "xor",
-    }
-}
-
-fn direction(comparison: Comparison) -> &'static str {
-    match comparison {
-        Comparison::Eq => "EQ",
-        Comparison::Ne => "NE",
-        Comparison::Lt => "LT",
-        Comparison::Le => "LE",
-        Comparison::Gt => "GT",
-        Comparison::Ge => "GE",
-    }
-}
-
-fn compare_type(dtype: DType) -> &'static str {
-    match dtype {
-        _ if dtype.is_differentiable() => "FLOAT",
-        _ if dtype.is_signed_integer() => "SIGNED",
-        _ => "UNSIGNED",
     }
 }
 
@@ -386,81 +391,8 @@ fn dot(dims: &DotDims) -> String {
     )
 }
 
-/// The value that changes nothing.
-pub(super) fn neutral(reducer: Reducer, dtype: DType) -> String {
-    let extremum = |lowest: bool| match dtype {
-        DType::Bool => (!lowest).to_string(),
-        DType::F16 => if lowest { "0xFC00" } else { "0x7C00" }.to_owned(),
-        DType::BF16 => if lowest { "0xFF80" } else { "0x7F80" }.to_owned(),
-        DType::F32 => if lowest { "0xFF800000" } else { "0x7F800000" }.to_owned(),
-        DType::F64 => if lowest {
-            "0xFFF0000000000000"
-        } else {
-            "0x7FF0000000000000"
-        }
-        .to_owned(),
-        DType::F8E5M2 => if lowest { "0xFC" } else { "0x7C" }.to_owned(),
-        // No infinities: the largest finite numbers.
-        DType::F8E4M3FN => if lowest { "0xFE" } else { "0x7E" }.to_owned(),
-        dtype if dtype.is_unsigned_integer() => {
-            if lowest {
-                "0".to_owned()
-            } else {
-                (u64::MAX >> (64 - dtype.bits())).to_string()
-            }
-        }
-        dtype => {
-            let lowest_value = i64::MIN >> (64 - dtype.bits());
-            if lowest { lowest_value } else { !lowest_value }.to_string()
-        }
-    };
-    match (reducer, dtype) {
-        (Reducer::Max, _) => extremum(true),
-        (Reducer::Min, _) => extremum(false),
-        (Reducer::And, DType::Bool) => "true".to_owned(),
-        (Reducer::Sum | Reducer::Or, DType::Bool) => "false".to_owned(),
-        (Reducer::And, dtype) if dtype.is_unsigned_integer() => {
-            (u64::MAX >> (64 - dtype.bits())).to_string()
-        }
-        (Reducer::And, _) => "-1".to_owned(),
-        (Reducer::Sum | Reducer::Or, DType::C64) => "(0.0, 0.0)".to_owned(),
-        (Reducer::Sum | Reducer::Or, dtype) if dtype.is_float() => "0.0".to_owned(),
-        (Reducer::Sum | Reducer::Or, _) => "0".to_owned(),
-    }
-}
-
-fn reducer_name(reducer: Reducer) -> &'static str {
-    match reducer {
-        Reducer::Sum => "add",
-        Reducer::Max => "maximum",
-        Reducer::Min => "minimum",
-        Reducer::And => "and",
-        Reducer::Or => "or",
-    }
-}
-
-/// Writes a scatter that adds; `dimensions` are the attributes of its dimension numbers.
-pub(super) fn scatter(
-    out: &mut String,
-    dimensions: &str,
-    operands: &dyn fmt::Display,
-    dtype: DType,
-    functional: &dyn fmt::Display,
-) -> fmt::Result {
-    let element = tensor_type(&TensorType::scalar(dtype));
-    write!(
-        out,
-        "\"stablehlo.scatter\"({operands}) <{{scatter_dimension_numbers = #stablehlo.scatter<{dimensions}>, \
-         indices_are_sorted = false, unique_indices = false}}> ({{\n\
-         ^bb0(%old: {element}, %new: {element}):\n\
-         %sum = stablehlo.add %old, %new : {element}\n\
-         stablehlo.return %sum : {element}\n\
-         }}) : {functional}"
-    )
-}
-
 /// `%1, %2`
-struct Joined<'a>(&'a [Ssa]);
+pub(super) struct Joined<'a>(pub(super) &'a [Ssa]);
 
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -485,23 +417,4 @@ impl fmt::Display for Functional<'_> {
         f.write_str(") -> ")?;
         f.write_str(block.ty(graph, equation.results[0]))
     }
-}
-
-/// Result dimensions of a `take` that come from the operand.
-fn window_dims(rank: usize, index_rank: usize, axis: usize) -> Vec<usize> {
-    (0..axis)
-        .chain(axis + index_rank..rank - 1 + index_rank)
-        .collect()
-}
-
-fn one_along(shape: &[usize], axis: usize) -> Vec<usize> {
-    shape
-        .iter()
-        .enumerate()
-        .map(|(d, &size)| if d == axis { 1 } else { size })
-        .collect()
-}
-
-fn others(rank: usize, axis: usize) -> Vec<usize> {
-    (0..rank).filter(|&d| d != axis).collect()
 }

@@ -7,7 +7,7 @@
 //! contract, is taken apart into devices and the rest, every term keeps a leading dimension of
 //! devices, the terms are added there, which is local, and that dimension is summed last.
 
-use shardax_core::{Constraint, Dims, DotDims, Graph, Op, Role, TensorType, ValueId};
+use shardax_core::{Combine, Constraint, Dims, DotDims, Graph, Op, Role, TensorType, ValueId};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::split::Splits;
@@ -141,7 +141,11 @@ impl<'a> Finder<'a> {
                     pair,
                 })
             }
-            Op::ScatterAdd { axis } => {
+            Op::Scatter {
+                dims,
+                combine: Combine::Add,
+            } => {
+                let axis = &dims.rows_axis()?;
                 let axes = self.splits[operands[1].index()].first()?;
                 let rows = &self.splits[operands[2].index()][*axis];
                 // Where the table itself is split along its rows, the partitioner scatters a mask.
@@ -286,13 +290,13 @@ impl Lowering<'_> {
                     .chain(table.shape.iter().copied())
                     .collect();
                 let ty = TensorType::new(table.dtype, &shape);
-                let zeros = self.zeros(&ty);
+                let zeros = self.zeros(&ty, loc);
                 let windows: Vec<usize> = (0..*axis)
                     .chain(axis + index_ty.rank()..rows_ty.rank())
                     .collect();
                 let mut text = String::new();
                 // Writing to a string does not fail.
-                let _ = super::op::scatter(
+                let _ = super::gather::scatter(
                     &mut text,
                     &format!(
                         "update_window_dims = {}, inserted_window_dims = [{at}], \
@@ -302,8 +306,11 @@ impl Lowering<'_> {
                         index_ty.rank(),
                         at = axis + 1
                     ),
-                    &format!("{zeros}, {index}, {rows}"),
-                    table.dtype,
+                    (
+                        &format!("{zeros}, {index}, {rows}"),
+                        Combine::Add,
+                        table.dtype,
+                    ),
                     &format!(
                         "({}, {}, {}) -> {}",
                         tensor_type(&ty),
@@ -350,7 +357,7 @@ impl Lowering<'_> {
             .collect();
         let text = self
             .annotations
-            .statement(&PartitionSpec::new(entries), value, ty);
+            .statement(&PartitionSpec::new(entries), &[], value, ty);
         self.assign(&text, loc)
     }
 }

@@ -1,13 +1,14 @@
 //! Loops as `stablehlo.while`.
 
-use shardax_core::{DType, Equation, Graph, Reducer, Scan, TensorType};
+use shardax_core::{DType, Equation, Graph, Scan, TensorType};
 
-use super::op::neutral;
+use super::foreign::order_type;
 use super::writer::{Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
-    /// The loop's state is a counter, the carries and the stacked outputs, which start as zeros.
+    /// The loop's state is a counter, the carries, the stacked outputs, which start as zeros, and the
+    /// order of effects if there are any.
     /// Scanned arrays and constants are read from outside.
     pub(super) fn scan(
         &mut self,
@@ -21,7 +22,7 @@ impl Lowering<'_> {
         if scan.length == 0 {
             // No iteration, and no element that the body could be written for.
             let stacked = &equation.results[scan.carries..];
-            let empty = stacked.iter().map(|&r| self.zeros(graph.ty(r)));
+            let empty = stacked.iter().map(|&r| self.zeros(graph.ty(r), loc));
             let carries = operands[..scan.carries].iter().copied();
             return carries.chain(empty).collect();
         }
@@ -31,33 +32,78 @@ impl Lowering<'_> {
         let mut initial = vec![self.integer(0)];
         initial.extend(&operands[..scan.carries]);
         for ty in &types[1 + scan.carries..] {
-            initial.push(self.zeros(ty));
+            initial.push(self.zeros(ty, loc));
         }
+        let ordered = body.has_effect();
+        types.extend(ordered.then(order_type));
+        initial.extend(self.order.filter(|_| ordered));
 
-        let result = self.out.fresh();
-        let state: Vec<Ssa> = types.iter().map(|_| self.out.fresh()).collect();
-        let spelled: Vec<String> = types.iter().map(tensor_type).collect();
-        let bindings: Vec<String> = state
-            .iter()
-            .zip(&initial)
-            .map(|(s, i)| format!("{s} = {i}"))
-            .collect();
-        self.out.line(format_args!(
-            "{result}:{} = stablehlo.while({}) : {}",
-            types.len(),
-            bindings.join(", "),
-            spelled.join(", ")
-        ));
-        self.loop_condition(state[0], scan.length);
+        // Iterations are written out `unroll` at a time; what is left over stands after the loop.
+        let unroll = scan.unroll.clamp(1, scan.length);
+        let looped = scan.length - scan.length % unroll;
+        let whole = (graph, equation, scan);
+        let mut state = initial;
+        if looped > unroll {
+            let result = self.out.fresh();
+            let inner: Vec<Ssa> = types.iter().map(|_| self.out.fresh()).collect();
+            let spelled: Vec<String> = types.iter().map(tensor_type).collect();
+            let bindings: Vec<String> = inner
+                .iter()
+                .zip(&state)
+                .map(|(s, i)| format!("{s} = {i}"))
+                .collect();
+            self.out.line(format_args!(
+                "{result}:{} = stablehlo.while({}) : {}",
+                types.len(),
+                bindings.join(", "),
+                spelled.join(", ")
+            ));
+            self.loop_condition(inner[0], looped);
+            self.out.line(format_args!("do {{"));
+            let mut next = inner;
+            for _ in 0..unroll {
+                next = self.iteration(whole, &operands, &types, next, block, loc);
+            }
+            let names: Vec<String> = next.iter().map(Ssa::to_string).collect();
+            self.out.line(format_args!(
+                "stablehlo.return {} : {}",
+                names.join(", "),
+                spelled.join(", ")
+            ));
+            self.out.line(format_args!("}} {loc}"));
+            state = Writer::results(result, types.len()).into_vec();
+        } else {
+            for _ in 0..looped {
+                state = self.iteration(whole, &operands, &types, state, block, loc);
+            }
+        }
+        for _ in looped..scan.length {
+            state = self.iteration(whole, &operands, &types, state, block, loc);
+        }
+        if ordered {
+            self.order = state.pop();
+        }
+        state.into_iter().skip(1).collect()
+    }
 
-        self.out.line(format_args!("do {{"));
+    /// One iteration, from the state before it to the state after it.
+    fn iteration(
+        &mut self,
+        (graph, equation, scan): (&Graph, &Equation, &Scan),
+        operands: &[Ssa],
+        types: &[TensorType],
+        state: Vec<Ssa>,
+        block: &Block,
+        loc: &str,
+    ) -> Vec<Ssa> {
+        let body = &scan.body;
         let index = if scan.reverse {
             let last = self.integer(scan.length.saturating_sub(1));
             self.arithmetic("subtract", last, state[0])
         } else {
             state[0]
         };
-        let mut inner = self.body_inputs((graph, equation, scan), &operands, &state, index, loc);
+        let mut inner = self.body_inputs((graph, equation, scan), operands, &state, index, loc);
         let splits = equation.operands.iter().enumerate().map(|(i, &operand)| {
             let scanned = (scan.carries..scan.carries + scan.xs).contains(&i);
             // An element of a scanned array has lost the leading dimension.
@@ -67,6 +113,10 @@ impl Lowering<'_> {
                 .skip(usize::from(scanned))
                 .collect()
         });
+        let ordered = body.has_effect();
+        if ordered {
+            self.order = state.last().copied();
+        }
         self.equations(body, &mut inner, splits.collect());
 
         let one = self.integer(1);
@@ -79,17 +129,8 @@ impl Lowering<'_> {
                 self.store(state[1 + i], &types[1 + i], index, value, loc)
             });
         }
-        let names: Vec<String> = next.iter().map(Ssa::to_string).collect();
-        self.out.line(format_args!(
-            "stablehlo.return {} : {}",
-            names.join(", "),
-            spelled.join(", ")
-        ));
-        self.out.line(format_args!("}} {loc}"));
-        Writer::results(result, types.len())
-            .into_iter()
-            .skip(1)
-            .collect()
+        next.extend(self.order.filter(|_| ordered));
+        next
     }
 
     /// `cond { counter < length }`
@@ -148,21 +189,6 @@ impl Lowering<'_> {
         let ssa = self.out.fresh();
         self.out.line(format_args!(
             "{ssa} = stablehlo.{op} {lhs}, {rhs} : tensor<i32>"
-        ));
-        ssa
-    }
-
-    pub(super) fn zeros(&mut self, ty: &TensorType) -> Ssa {
-        let scalar = self.out.fresh();
-        let zero = neutral(Reducer::Sum, ty.dtype);
-        let element = tensor_type(&TensorType::scalar(ty.dtype));
-        self.out.line(format_args!(
-            "{scalar} = stablehlo.constant dense<{zero}> : {element}"
-        ));
-        let ssa = self.out.fresh();
-        let ty = tensor_type(ty);
-        self.out.line(format_args!(
-            "{ssa} = stablehlo.broadcast_in_dim {scalar}, dims = [] : ({element}) -> {ty}"
         ));
         ssa
     }

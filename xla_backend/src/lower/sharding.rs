@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use shardax_core::{Constraint, TensorType};
+use shardax_core::{Constraint, Dim, TensorType};
 use shardax_sharding::{Axes, Layout, Mesh, PartitionSpec, Partitioner, SpecFault};
 
 use super::writer::{Ssa, tensor_type};
@@ -20,6 +20,11 @@ impl<'a> Annotations<'a> {
     /// Whether there is one device, and nothing to say.
     pub(super) fn is_single(&self) -> bool {
         self.layout.mesh().device_count() == 1
+    }
+
+    /// The number of devices.
+    pub(super) fn device_count(&self) -> usize {
+        self.layout.mesh().device_count()
     }
 
     /// The line that declares the mesh, if there is one to declare.
@@ -51,9 +56,35 @@ impl<'a> Annotations<'a> {
             }
         };
         Some(match self.layout.chosen_partitioner() {
-            Partitioner::Shardy => format!("sdy.sharding = #sdy.sharding<{}>", shardy(spec)),
+            Partitioner::Shardy => {
+                format!("sdy.sharding = #sdy.sharding<{}>", shardy(spec, &[]))
+            }
             Partitioner::Gspmd => {
                 format!("mhlo.sharding = \"{}\"", gspmd(spec, self.layout.mesh()))
+            }
+        })
+    }
+
+    /// The attribute of an operation whose results are whole on every device; `None` on one device.
+    pub(super) fn whole(&self, results: &[TensorType]) -> Option<String> {
+        if self.is_single() {
+            return None;
+        }
+        Some(match (self.layout.chosen_partitioner(), results) {
+            (Partitioner::Shardy, results) => {
+                let all: Vec<String> = results
+                    .iter()
+                    .map(|ty| format!("<{}>", shardy(&PartitionSpec::replicated(ty.rank()), &[])))
+                    .collect();
+                format!(
+                    "sdy.sharding = #sdy.sharding_per_value<[{}]>",
+                    all.join(", ")
+                )
+            }
+            (Partitioner::Gspmd, [_]) => "mhlo.sharding = \"{replicated}\"".to_owned(),
+            (Partitioner::Gspmd, results) => {
+                let all = vec!["{replicated}"; results.len()];
+                format!("mhlo.sharding = \"{{{}}}\"", all.join(", "))
             }
         })
     }
@@ -66,7 +97,8 @@ impl<'a> Annotations<'a> {
         ty: &TensorType,
     ) -> Result<Option<String>, Vec<SpecFault>> {
         let spec = self.resolve(constraint, ty)?;
-        Ok((!self.is_single()).then(|| self.statement(&spec, operand, ty)))
+        let open: Vec<bool> = constraint.dims.iter().map(|&d| d == Dim::Open).collect();
+        Ok((!self.is_single()).then(|| self.statement(&spec, &open, operand, ty)))
     }
 
     /// Where a constraint says that a value of this type lies.
@@ -90,38 +122,58 @@ impl<'a> Annotations<'a> {
         sizes.product()
     }
 
-    /// The operation that states where a value lies.
-    pub(super) fn statement(&self, spec: &PartitionSpec, operand: Ssa, ty: &TensorType) -> String {
+    /// The operation that states where a value lies. What is said of dimensions that are `open` is
+    /// the least that they are split.
+    pub(super) fn statement(
+        &self,
+        spec: &PartitionSpec,
+        open: &[bool],
+        operand: Ssa,
+        ty: &TensorType,
+    ) -> String {
         let text = tensor_type(ty);
         match self.layout.chosen_partitioner() {
             Partitioner::Shardy => {
                 format!(
                     "sdy.sharding_constraint {operand} <{}> : {text}",
-                    shardy(spec)
+                    shardy(spec, open)
                 )
             }
-            Partitioner::Gspmd => format!(
-                "stablehlo.custom_call @Sharding({operand}) {{mhlo.sharding = \"{}\"}} : ({text}) -> {text}",
-                gspmd(spec, self.layout.mesh())
-            ),
+            Partitioner::Gspmd => {
+                let free: Vec<String> = (0..open.len())
+                    .filter(|&d| open[d])
+                    .map(|d| d.to_string())
+                    .collect();
+                let config = match free.is_empty() {
+                    true => String::new(),
+                    false => format!(
+                        "backend_config = \"unspecified_dims=[{}]\", ",
+                        free.join(",")
+                    ),
+                };
+                format!(
+                    "stablehlo.custom_call @Sharding({operand}) {{{config}mhlo.sharding = \"{}\"}} : ({text}) -> {text}",
+                    gspmd(spec, self.layout.mesh())
+                )
+            }
         }
     }
 }
 
-/// `@mesh, [{"data"}, {}]`
-fn shardy(spec: &PartitionSpec) -> String {
-    let dims: Vec<String> = spec
-        .entries()
-        .iter()
-        .map(|axes| {
-            let axes: Vec<String> = axes
-                .names()
-                .iter()
-                .map(|axis| format!("{axis:?}"))
-                .collect();
-            format!("{{{}}}", axes.join(", "))
-        })
-        .collect();
+/// `@mesh, [{"data"}, {}, {?}]`
+fn shardy(spec: &PartitionSpec, open: &[bool]) -> String {
+    let entry = |(d, axes): (usize, &Axes)| {
+        let mut parts: Vec<String> = axes
+            .names()
+            .iter()
+            .map(|axis| format!("{axis:?}"))
+            .collect();
+        if open.get(d) == Some(&true) {
+            parts.push("?".to_owned());
+        }
+        format!("{{{}}}", parts.join(", "))
+    };
+    let dims: Vec<String> = spec.entries().iter().enumerate().map(entry).collect();
     format!("@mesh, [{}]", dims.join(", "))
 }
 
@@ -184,7 +236,33 @@ fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
 
 #[cfg(test)]
 mod tests {
+    use shardax_core::DType;
+
     use super::*;
+
+    #[test]
+    fn results_that_are_whole_on_every_device() -> Result<(), shardax_sharding::Error> {
+        let results = [[2, 3], [4, 5]].map(|shape| TensorType::new(DType::F32, shape));
+        let whole = |layout: &Layout, results: &[TensorType]| {
+            Annotations::new(layout).whole(results).unwrap_or_default()
+        };
+        let shardy = Layout::new(Mesh::new([("data", 8)])?);
+        assert_eq!(
+            whole(&shardy, &results),
+            "sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>, <@mesh, [{}, {}]>]>"
+        );
+        let gspmd = shardy.partitioner(Partitioner::Gspmd);
+        assert_eq!(
+            whole(&gspmd, &results),
+            "mhlo.sharding = \"{{replicated}, {replicated}}\""
+        );
+        assert_eq!(
+            whole(&gspmd, &results[..1]),
+            "mhlo.sharding = \"{replicated}\""
+        );
+        assert_eq!(Annotations::new(&Layout::single()).whole(&results), None);
+        Ok(())
+    }
 
     #[test]
     fn gspmd_counts_the_devices_of_the_mesh() -> Result<(), shardax_sharding::Error> {

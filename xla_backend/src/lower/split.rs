@@ -42,7 +42,10 @@ fn results(
 ) -> Vec<Vec<Axes>> {
     let of = |i: usize| &known[equation.operands[i].index()];
     let ty = |i: usize| graph.ty(equation.operands[i]);
-    let result = graph.ty(equation.results[0]);
+    let Some(&first) = equation.results.first() else {
+        return Vec::new();
+    };
+    let result = graph.ty(first);
     let nothing = || unknown(result.rank());
     let one = match &equation.op {
         Op::Unary(_)
@@ -51,7 +54,10 @@ fn results(
         | Op::Select
         | Op::Convert(_)
         | Op::BitcastConvert(_)
+        | Op::ReducePrecision { .. }
         | Op::StopGradient
+        | Op::Name(_)
+        | Op::Place(_)
         | Op::Reverse(_) => merged(equation, known, result.rank()),
         Op::Shard(constraint) => {
             resolve(constraint, ty(0)).map_or_else(nothing, |spec| spec.entries().to_vec())
@@ -75,8 +81,11 @@ fn results(
             .map(|d| of(0)[d].clone())
             .collect(),
         Op::DotGeneral(dims) => dot(dims, (ty(0), of(0)), (ty(1), of(1))),
-        Op::Take { axis } => [&of(0)[..*axis], &of(1)[..], &of(0)[axis + 1..]].concat(),
-        Op::TakeAlong { .. } => of(1).clone(),
+        Op::Gather { dims, .. } => match (dims.rows_axis(), dims.along_axis(ty(0).rank())) {
+            (Some(axis), _) => [&of(0)[..axis], &of(1)[..], &of(0)[axis + 1..]].concat(),
+            (None, Some(_)) => of(1).clone(),
+            (None, None) => nothing(),
+        },
         Op::Scan(scan) => {
             let carries = equation.operands[..scan.carries].iter();
             let mut all: Vec<Vec<Axes>> = carries.map(|c| known[c.index()].clone()).collect();
@@ -104,9 +113,23 @@ fn results(
         Op::Constant(_)
         | Op::Iota { .. }
         | Op::Concatenate(_)
-        | Op::ScatterAdd { .. }
-        | Op::ScatterAddAlong { .. }
+        | Op::Scatter { .. }
+        | Op::Conv(_)
+        | Op::ReduceWindow(..)
+        | Op::Cumulative(_)
+        | Op::Cholesky
+        | Op::TriangularSolve(_)
+        | Op::Fft(_)
         | Op::Tangent(_) => nothing(),
+        Op::Sort(_)
+        | Op::Cond(_)
+        | Op::While(_)
+        | Op::Custom(_)
+        | Op::CustomLinear(_)
+        | Op::Foreign(_) => {
+            let results = equation.results.iter();
+            return results.map(|&r| unknown(graph.ty(r).rank())).collect();
+        }
     };
     vec![one]
 }

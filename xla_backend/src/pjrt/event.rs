@@ -145,10 +145,18 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is the plugin's and runs a callback. A client must not be destroyed there: it would wait for the
+/// Whether this thread is the plugin's and runs code of ours. A client must not be destroyed there: it would wait for the
 /// very thread that destroys it.
 pub(super) fn in_callback() -> bool {
     IN_CALLBACK.get()
+}
+
+/// Runs code on a thread of the plugin's; it must not unwind.
+pub(super) fn callback<R>(code: impl FnOnce() -> R) -> R {
+    let outer = IN_CALLBACK.replace(true);
+    let result = code();
+    IN_CALLBACK.set(outer);
+    result
 }
 
 unsafe extern "C" fn trampoline(error: *mut RawError, user_arg: *mut c_void) {
@@ -159,9 +167,7 @@ unsafe extern "C" fn trampoline(error: *mut RawError, user_arg: *mut c_void) {
 
 /// Runs a callback; a panic must not unwind into C.
 fn run(callback: Callback, error: *mut RawError) {
-    let outer = IN_CALLBACK.replace(true);
-    let _ = catch_unwind(AssertUnwindSafe(|| callback(error)));
-    IN_CALLBACK.set(outer);
+    let _ = self::callback(|| catch_unwind(AssertUnwindSafe(|| callback(error))));
 }
 
 /// Keeps `owner` alive until the work behind a raw event is complete, and frees the event.

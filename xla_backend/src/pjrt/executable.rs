@@ -10,6 +10,7 @@ use super::client::{Client, broken};
 use super::compile_options::CompileOptions;
 use super::dtype::from_buffer_type;
 use super::ffi::{self, Program, RawExecutable, RawLoadedExecutable};
+use super::foreign::{HostCalls, Running};
 use super::hlo::{InputAlias, Interface};
 use crate::error::Result;
 
@@ -34,6 +35,8 @@ pub(super) struct Inner {
     aliases: Vec<InputAlias>,
     /// For every argument, whether a launch consumes it.
     pub(super) donated: Vec<bool>,
+    /// The closures that it calls.
+    pub(super) running: Option<Running>,
 }
 
 /// Both of PJRT's handles to a program: the one that runs and the one that tells.
@@ -110,8 +113,27 @@ impl Client {
     /// [`Error::CompileOptions`](crate::Error::CompileOptions) for options that XLA would not survive,
     /// [`Error::Pjrt`](crate::Error::Pjrt) for what XLA refuses in its own words.
     pub fn compile(&self, program: &[u8], options: &CompileOptions) -> Result<LoadedExecutable> {
+        self.compile_with_calls(program, options, &Arc::default())
+    }
+
+    /// Compiles a module that calls closures: `custom_call @shardax_host` with `api_version = 4` and the attribute `id` in
+    /// its `backend_config`.
+    ///
+    /// An error of a closure comes from the results of the launch, as [`Error::HostFunction`](crate::Error::HostFunction).
+    ///
+    /// # Errors
+    /// As for [`Client::compile`]; and [`Error::Foreign`](crate::Error::Foreign) on a platform that cannot call closures.
+    pub fn compile_with_calls(
+        &self,
+        program: &[u8],
+        options: &CompileOptions,
+        calls: &Arc<HostCalls>,
+    ) -> Result<LoadedExecutable> {
         const FORMAT: &str = "mlir";
         options.check(self.device_ids())?;
+        if !calls.is_empty() {
+            self.enable_host_calls()?;
+        }
         let options = options.encode();
         let program = Program {
             // The API's struct serves for results too, hence the pointer to mutable; arguments are only read.
@@ -131,7 +153,7 @@ impl Client {
         // SAFETY: the client is alive; program and options outlive the call; the result is ours.
         unsafe {
             self.api().call(&mut arguments)?;
-            LoadedExecutable::from_raw(arguments.executable, self)
+            LoadedExecutable::from_raw(arguments.executable, self, calls)
         }
     }
 
@@ -150,7 +172,7 @@ impl Client {
         // SAFETY: the client is alive; the bytes outlive the call; the result is ours.
         unsafe {
             self.api().call(&mut arguments)?;
-            LoadedExecutable::from_raw(arguments.loaded_executable, self)
+            LoadedExecutable::from_raw(arguments.loaded_executable, self, &Arc::default())
         }
     }
 }
@@ -160,7 +182,11 @@ impl LoadedExecutable {
     ///
     /// # Safety
     /// `loaded` is null or a loaded executable of `client` that nothing else frees.
-    unsafe fn from_raw(loaded: *mut RawLoadedExecutable, client: &Client) -> Result<Self> {
+    unsafe fn from_raw(
+        loaded: *mut RawLoadedExecutable,
+        client: &Client,
+        calls: &Arc<HostCalls>,
+    ) -> Result<Self> {
         let loaded = NonNull::new(loaded).ok_or_else(|| broken("it returned no executable"))?;
         let mut handle = Handle {
             loaded,
@@ -193,6 +219,7 @@ impl LoadedExecutable {
             outputs: handle.outputs()?,
             aliases: interface.aliases,
             donated,
+            running: (!calls.is_empty()).then(|| Running::new(calls.clone())),
             handle,
         };
         if inner.devices.is_empty() {

@@ -8,9 +8,10 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::event::EventHandle;
+use super::event::{self, EventHandle};
 use super::executable::LoadedExecutable;
 use super::ffi::{self, RawBuffer, RawEvent, RawExecuteOptions};
+use super::foreign::Running;
 use super::window::Launch;
 use crate::error::{ArgumentFault, Error, Result};
 
@@ -40,14 +41,19 @@ impl LoadedExecutable {
     /// afterwards, unless this returns an error.
     ///
     /// # Errors
-    /// [`Error::Arguments`] with every argument that does not fit; nothing is launched then. [`Error::Pjrt`] for what the
-    /// plugin refuses. An error of the program itself comes from its results, or from [`Launch::wait`].
+    /// [`Error::Arguments`] with every argument that does not fit; nothing is launched then. [`Error::LaunchedInCallback`]
+    /// inside of a host function or an event's callback. [`Error::Pjrt`] for what the plugin refuses. An error of the program itself comes from its results, or from [`Launch::wait`].
     pub fn execute<'a>(
         &self,
         num_arguments: usize,
         argument: impl Fn(usize, usize) -> &'a Buffer,
         options: &ExecuteOptions,
     ) -> Result<Execution> {
+        if event::in_callback() {
+            return Err(Error::LaunchedInCallback {
+                program: self.name().into(),
+            });
+        }
         let num_devices = self.inner.devices.len();
         let donated = self.donated(options);
         let mut faults = options_faults(options, self.inner.inputs.len());
@@ -66,6 +72,7 @@ impl LoadedExecutable {
         if !faults.is_empty() {
             return Err(self.refuse(faults));
         }
+        let turn = self.inner.running.as_ref().and_then(Running::turn);
         // Claimed only when it is this launch's turn, so that waiting for it keeps no buffer from anyone.
         let (outputs, completion) = self.client().window().launch(num_devices, || {
             let claims = Claims::take(&buffers, &donated).map_err(|faults| self.refuse(faults))?;
@@ -73,6 +80,9 @@ impl LoadedExecutable {
             claims.launched();
             Ok(launched)
         })?;
+        if let Some(running) = &self.inner.running {
+            running.launched(&completion, turn);
+        }
         Ok(Execution {
             outputs,
             launch: Launch::new(completion, self.client()),

@@ -5,8 +5,8 @@
 //! computes nonsense when it is called wrongly, so every precondition is checked first and becomes an [`Error`](crate::Error).
 //!
 //! Read it in this order: `ffi` (the C structs), `plugin`, `client`, `buffer` and `event`, `executable`
-//! (compiling and looking at what was compiled), `execute` (the hot path) and `window` (how many launches may be in
-//! flight).
+//! (compiling and looking at what was compiled), `execute` (the hot path), `window` (how many launches may be in flight) and
+//! `foreign` (code of the user's that programs call).
 //!
 //! Handles are `Send + Sync`. A plugin is never unloaded; a client lives as long as anything made with it.
 
@@ -18,6 +18,7 @@ mod event;
 mod executable;
 mod execute;
 mod ffi;
+mod foreign;
 mod hlo;
 mod plugin;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use compile_options::{CompileOptions, OptionValue};
 pub use event::Event;
 pub use executable::{CompiledMemoryStats, LoadedExecutable, OptimizedProgram};
 pub use execute::{ExecuteOptions, Execution};
+pub use foreign::{HOST_TARGET, Handler, HostCall, HostCalls, HostFunction};
 pub use hlo::{AliasKind, InputAlias};
 pub use plugin::{Attribute, Plugin};
 pub use window::Launch;

@@ -1,8 +1,9 @@
 //! Loading a PJRT plugin: a shared library with one entry point, `GetPjrtApi`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::{Library, Symbol};
 
@@ -22,7 +23,11 @@ struct Loaded {
     path: PathBuf,
     api: Api,
     attributes: Vec<(String, Attribute)>,
+    handlers: Mutex<Handlers>,
 }
+
+/// The address of each handler of XLA's FFI that was registered, by name and platform.
+pub(super) type Handlers = HashMap<(String, String), usize>;
 
 /// A value that a plugin tells about itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +100,7 @@ impl Plugin {
                 path: canonical,
                 api,
                 attributes: attributes(api)?,
+                handlers: Mutex::default(),
             })),
         };
         loaded.push(plugin);
@@ -124,6 +130,12 @@ impl Plugin {
 
     pub(super) fn api(&self) -> Api {
         self.loaded.api
+    }
+
+    /// The handlers that were registered, to look and to add.
+    pub(super) fn handlers(&self) -> MutexGuard<'_, Handlers> {
+        let handlers = self.loaded.handlers.lock();
+        handlers.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

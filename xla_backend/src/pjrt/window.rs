@@ -23,7 +23,8 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    fn is_ready(&self) -> Result<bool> {
+    /// Whether every device is done, be it with an error.
+    pub(super) fn is_ready(&self) -> Result<bool> {
         for event in &self.events {
             if !event.is_ready()? {
                 return Ok(false);

@@ -16,6 +16,7 @@ mod memory;
 mod proto;
 mod shape;
 mod table;
+mod text;
 mod trip_count;
 mod walk;
 

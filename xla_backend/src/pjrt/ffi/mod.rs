@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::{size_of, transmute};
 use std::ptr::NonNull;
 
-use crate::error::{Error, ErrorCode, PjrtError, Result};
+use crate::error::{Error, ErrorCode, HostFault, PjrtError, Result};
 
 mod structs;
 
@@ -158,11 +158,35 @@ impl Api {
             self.call_void(&mut destroy)?;
             (got_code.then_some(code.code), text)
         };
+        if let Some(fault) = HostFault::decode(&message) {
+            return Err(Error::HostFunction(fault));
+        }
         Err(Error::Pjrt(PjrtError {
             function,
             code: code.map_or(ErrorCode::Unknown, ErrorCode::from_raw),
             message,
         }))
+    }
+
+    /// The function that registers handlers of XLA's FFI, if the plugin has it.
+    pub(in crate::pjrt) fn ffi_register(self) -> Option<RegisterHandler> {
+        // SAFETY: the table's head is there in every version of the API.
+        let mut next = unsafe { self.table.as_ref() }
+            .extension_start
+            .cast::<Extension>();
+        // SAFETY: the chain is constant data of the library, each entry beginning with this head; one of this kind and size
+        // has the fields of this type.
+        unsafe {
+            while let Some(extension) = next.as_ref() {
+                if extension.kind == Extension::FFI
+                    && extension.struct_size >= size_of::<FfiExtension>()
+                {
+                    return (*next.cast::<FfiExtension>()).register_handler;
+                }
+                next = extension.next;
+            }
+        }
+        None
     }
 
     /// Calls a function while an error is being read: a second error is not read in turn.

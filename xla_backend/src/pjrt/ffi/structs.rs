@@ -176,6 +176,51 @@ c_struct! {
     }
 }
 
+/// The head of an entry in the plugin's chain of extensions.
+#[repr(C)]
+pub(in crate::pjrt) struct Extension {
+    pub(in crate::pjrt) struct_size: usize,
+    pub(in crate::pjrt) kind: c_uint,
+    pub(in crate::pjrt) next: *mut Extension,
+}
+
+impl Extension {
+    /// The kind of an [`FfiExtension`].
+    pub(in crate::pjrt) const FFI: c_uint = 5;
+}
+
+/// The extension for code that programs call.
+#[repr(C)]
+pub(in crate::pjrt) struct FfiExtension {
+    base: Extension,
+    type_register: *mut c_void,
+    user_data_add: *mut c_void,
+    pub(in crate::pjrt) register_handler: Option<RegisterHandler>,
+}
+
+/// Registers a handler.
+pub(in crate::pjrt) type RegisterHandler =
+    unsafe extern "C" fn(*mut FfiRegisterHandler) -> *mut RawError;
+
+/// Arguments for registering a handler, in version 3 of the extension. The version before has one field more: it refuses
+/// this struct by its size.
+#[repr(C)]
+pub(in crate::pjrt) struct FfiRegisterHandler {
+    pub(in crate::pjrt) struct_size: usize,
+    pub(in crate::pjrt) name: *const c_char,
+    pub(in crate::pjrt) name_size: usize,
+    pub(in crate::pjrt) handler: *mut c_void,
+    pub(in crate::pjrt) platform: *const c_char,
+    pub(in crate::pjrt) platform_size: usize,
+    pub(in crate::pjrt) traits: c_uint,
+}
+
+impl FfiRegisterHandler {
+    /// Without the padding at the end, as the API counts.
+    pub(in crate::pjrt) const STRUCT_SIZE: usize =
+        offset_of!(FfiRegisterHandler, traits) + size_of::<c_uint>();
+}
+
 /// Called when an event is ready, with its error (owned by the callee) or null.
 pub(in crate::pjrt) type OnReadyCallback = unsafe extern "C" fn(*mut RawError, *mut c_void);
 /// Frees the memory behind the bytes of a serialized executable.
@@ -453,5 +498,7 @@ mod tests {
         assert_eq!(MemoryLayoutTiled::STRUCT_SIZE, 56);
         assert_eq!(MemoryLayout::STRUCT_SIZE, 76);
         assert_eq!(RawExecuteOptions::STRUCT_SIZE, 112);
+        assert_eq!(size_of::<FfiExtension>(), 48);
+        assert_eq!(FfiRegisterHandler::STRUCT_SIZE, 52);
     }
 }

@@ -1,0 +1,134 @@
+//! Convolutions and reductions of windows.
+//!
+//! XLA's partitioner does not split the dimensions that windows move along: it gives wrong numbers, or
+//! aborts, for many strides, paddings, dilations and groups. So these dimensions are stated to be
+//! whole, on operands and results; the others are left to it.
+
+use shardax_core::{Conv, ConvLayout, Equation, Graph, Reducer, TensorType, Window};
+use shardax_sharding::PartitionSpec;
+
+use super::Lowering;
+use super::elementwise::{neutral, reducer_name};
+use super::writer::{Array, List, Ssa, tensor_type};
+
+/// `[b, f, 0, 1]`
+fn layout(layout: &ConvLayout, [batch, feature]: [&str; 2]) -> String {
+    let names: Vec<String> = (0..layout.spatial.len() + 2)
+        .map(|d| match layout.spatial.iter().position(|&s| s == d) {
+            Some(spatial) => spatial.to_string(),
+            None if d == layout.batch => batch.to_owned(),
+            None => feature.to_owned(),
+        })
+        .collect();
+    format!("[{}]", names.join(", "))
+}
+
+impl Lowering<'_> {
+    pub(super) fn conv(
+        &mut self,
+        (graph, equation, conv): (&Graph, &Equation, &Conv),
+        [lhs, rhs]: [Ssa; 2],
+        loc: &str,
+    ) -> Ssa {
+        let ty = |i: usize| graph.ty(equation.operands[i]);
+        let result = graph.ty(equation.results[0]);
+        let (features, batches) = (conv.feature_groups > 1, conv.batch_groups > 1);
+        // What groups cut through is whole too.
+        let lhs_open = [(conv.lhs.batch, !batches), (conv.lhs.feature, !features)];
+        let rhs_open = [
+            (conv.rhs.batch, !features && !batches),
+            (conv.rhs.feature, !features),
+        ];
+        let out_open = [
+            (conv.out.batch, !batches),
+            (conv.out.feature, !features && !batches),
+        ];
+        let lhs = self.open_only(&lhs_open, lhs, ty(0), loc);
+        let rhs = self.open_only(&rhs_open, rhs, ty(1), loc);
+        let padding: Vec<String> = conv
+            .padding
+            .iter()
+            .map(|(low, high)| format!("[{low}, {high}]"))
+            .collect();
+        let text = format!(
+            "stablehlo.convolution({lhs}, {rhs}) dim_numbers = {}x{}->{}, window = {{stride = {}, \
+             pad = [{}], lhs_dilate = {}, rhs_dilate = {}}} {{batch_group_count = {} : i64, \
+             feature_group_count = {} : i64}} : ({}, {}) -> {}",
+            layout(&conv.lhs, ["b", "f"]),
+            layout(&conv.rhs, ["o", "i"]),
+            layout(&conv.out, ["b", "f"]),
+            List(&conv.strides),
+            padding.join(", "),
+            List(&conv.lhs_dilation),
+            List(&conv.rhs_dilation),
+            conv.batch_groups,
+            conv.feature_groups,
+            tensor_type(ty(0)),
+            tensor_type(ty(1)),
+            tensor_type(result),
+        );
+        let found = self.assign(&text, loc);
+        self.open_only(&out_open, found, result, loc)
+    }
+
+    /// States that a value is whole in every dimension that is not listed as open.
+    fn open_only(&mut self, open: &[(usize, bool)], value: Ssa, ty: &TensorType, loc: &str) -> Ssa {
+        if self.annotations.is_single() {
+            return value;
+        }
+        let is_open = |d: usize| open.contains(&(d, true));
+        let open: Vec<bool> = (0..ty.rank()).map(is_open).collect();
+        let spec = PartitionSpec::replicated(ty.rank());
+        let text = self.annotations.statement(&spec, &open, value, ty);
+        self.assign(&text, loc)
+    }
+
+    pub(super) fn reduce_window(
+        &mut self,
+        (reducer, window): (Reducer, &Window),
+        [operand, result]: [&TensorType; 2],
+        x: Ssa,
+        loc: &str,
+    ) -> Ssa {
+        let scalar = tensor_type(&TensorType::scalar(operand.dtype));
+        let value = neutral(reducer, operand.dtype);
+        let initial = self.assign(
+            &format!("stablehlo.constant dense<{value}> : {scalar}"),
+            loc,
+        );
+        // A dimension in which a window is one element, and every element has one, is left as it is.
+        let still = |d: usize| {
+            window.sizes[d] == 1
+                && window.strides[d] == 1
+                && window.padding[d] == (0, 0)
+                && window.base_dilation[d] == 1
+        };
+        let open: Vec<(usize, bool)> = (0..operand.rank()).map(|d| (d, still(d))).collect();
+        let x = self.open_only(&open, x, operand, loc);
+        let padding = window.padding.iter();
+        let padding: Vec<String> = padding
+            .map(|(low, high)| format!("[{low}, {high}]"))
+            .collect();
+        let padding = match padding.len() {
+            0 => "dense<> : tensor<0x2xi64>".to_owned(),
+            rank => format!("dense<[{}]> : tensor<{rank}x2xi64>", padding.join(", ")),
+        };
+        let text = format!(
+            "\"stablehlo.reduce_window\"({x}, {initial}) <{{window_dimensions = {}, \
+             window_strides = {}, base_dilations = {}, window_dilations = {}, padding = {padding}}}> ({{\n\
+             ^bb0(%one: {scalar}, %other: {scalar}):\n\
+             %both = stablehlo.{} %one, %other : {scalar}\n\
+             stablehlo.return %both : {scalar}\n\
+             }}) : ({}, {scalar}) -> {}",
+            Array(&window.sizes),
+            Array(&window.strides),
+            Array(&window.base_dilation),
+            Array(&window.window_dilation),
+            reducer_name(reducer),
+            tensor_type(operand),
+            tensor_type(result),
+        );
+        let found = self.assign(&text, loc);
+        self.open_only(&open, found, result, loc)
+    }
+}
