@@ -1,9 +1,17 @@
 //! The crate against a reference interpreter and finite differences.
 
+mod batching;
+mod control;
+mod custom;
 mod derivatives;
+mod elementwise;
 mod errors;
+mod indexing;
 mod interpreter;
+mod linalg;
 mod loops;
+mod networks;
+mod ordering;
 mod properties;
 mod random;
 mod scale;
@@ -11,3 +19,4 @@ mod snapshots;
 mod sources;
 mod support;
 mod values;
+mod windows;

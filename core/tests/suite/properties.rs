@@ -3,9 +3,12 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use shardax_core::{DType, Tensor, concatenate, einsum, remat, scan, value_and_grad};
+use shardax_core::{
+    DType, Tensor, concatenate, cond, custom_vjp, einsum, jvp, linearize, remat, scan,
+    value_and_grad, vjp, vmap,
+};
 
-use crate::support::{assert_close, check, eval, mixed, noise};
+use crate::support::{assert_close, check, check_vmap, eval, mixed, noise};
 
 /// One operation of a random program, on earlier values by position. Every value is f64[2,3] with
 /// elements in -1..1.
@@ -14,6 +17,9 @@ enum Step {
     Apply(usize, usize, usize),
     Remat(Vec<Step>, usize, usize),
     Scan(Vec<Step>, usize, usize),
+    Cond(Vec<Step>, Vec<Step>, usize, usize),
+    Vmap(Vec<Step>, usize, usize),
+    Rule(Vec<Step>, usize, usize),
 }
 
 const OPERATIONS: [fn(Tensor, Tensor) -> Tensor; 16] = [
@@ -55,6 +61,32 @@ fn run(steps: &[Step], inputs: [Tensor; 2]) -> Tensor {
                 let (last, ys) = scan(at(a), counts, body);
                 last * ys.mean(0) * 0.5
             }
+            Step::Cond(yes, no, a, b) => {
+                // A predicate that no small step of finite differences turns over.
+                let (a, b) = (at(a), at(b));
+                let wide = a.stop_gradient().sum(..).sin().abs().gt(0.5);
+                cond(
+                    wide,
+                    (a, b),
+                    |(a, b): (Tensor, Tensor)| run(yes, [a, b]),
+                    |(a, b): (Tensor, Tensor)| run(no, [b, a]),
+                )
+            }
+            Step::Vmap(steps, a, b) => {
+                let captured = at(b);
+                let scales = Tensor::constant(&[1.0, -0.5, 0.3], [3, 1, 1]);
+                let batch = at(a).expand_dims(0) * scales;
+                vmap(|a: Tensor| run(steps, [a, captured]))(batch).mean(0)
+            }
+            Step::Rule(steps, a, b) => {
+                // A rule that says what differentiation would have found.
+                let f = |(a, b): (Tensor, Tensor)| run(steps, [a, b]);
+                custom_vjp(
+                    f,
+                    |(a, b): (Tensor, Tensor)| (f((a, b)), (a, b)),
+                    |(a, b): (Tensor, Tensor), ct: Tensor| vjp(f, (a, b)).1(ct),
+                )((at(a), at(b)))
+            }
         };
         values.push(value);
     }
@@ -65,6 +97,31 @@ fn apply() -> impl Strategy<Value = Step> {
     (0..OPERATIONS.len(), 0..8usize, 0..8usize).prop_map(|(op, a, b)| Step::Apply(op, a, b))
 }
 
+/// Programs with backward rules, which have no forward derivative.
+fn program_with_rules() -> impl Strategy<Value = Vec<Step>> {
+    let rule = (program(), 0..8usize, 0..8usize).prop_map(|(s, a, b)| Step::Rule(s, a, b));
+    (program(), rule, program()).prop_map(|(mut before, rule, after)| {
+        before.push(rule);
+        before.extend(after);
+        before
+    })
+}
+
+/// The same program without its rules.
+fn without_rules(steps: &[Step]) -> Vec<Step> {
+    let mut all = Vec::new();
+    for step in steps {
+        match step {
+            Step::Rule(steps, a, b) => {
+                // Computes the same, and is differentiated itself.
+                all.push(Step::Remat(steps.clone(), *a, *b));
+            }
+            other => all.push(other.clone()),
+        }
+    }
+    all
+}
+
 fn program() -> impl Strategy<Value = Vec<Step>> {
     let step = apply().prop_recursive(2, 12, 4, |inner| {
         let steps = || prop::collection::vec(inner.clone(), 1..4);
@@ -73,6 +130,9 @@ fn program() -> impl Strategy<Value = Vec<Step>> {
             3 => apply(),
             1 => (steps(), position(), position()).prop_map(|(s, a, b)| Step::Remat(s, a, b)),
             1 => (steps(), position(), position()).prop_map(|(s, a, b)| Step::Scan(s, a, b)),
+            1 => (steps(), steps(), position(), position())
+                .prop_map(|(y, n, a, b)| Step::Cond(y, n, a, b)),
+            1 => (steps(), position(), position()).prop_map(|(s, a, b)| Step::Vmap(s, a, b)),
         ]
     });
     prop::collection::vec(step, 1..8)
@@ -125,5 +185,42 @@ proptest! {
         let wanted = eval(&inputs, |x| value_and_grad(unrolled)(x));
         let found = eval(&inputs, |x| value_and_grad(looped)(x));
         assert_close("scan", &found, &wanted, 1e-12);
+    }
+
+    #[test]
+    fn vmap_is_a_loop_over_the_elements(steps in program(), seed in 0..1000u64) {
+        let inputs = [noise(seed, &[2, 3]), noise(seed + 1, &[2, 3])];
+        check_vmap(inputs.clone(), |x| run(&steps, x));
+        check_vmap(inputs, |x| value_and_grad(|x: [Tensor; 2]| mixed(&run(&steps, x)))(x));
+    }
+
+    #[test]
+    fn a_gradient_of_a_batch_is_a_batch_of_gradients(steps in program(), seed in 0..1000u64) {
+        let inputs = [noise(seed, &[3, 2, 3]), noise(seed + 1, &[3, 2, 3])];
+        let each = |x: [Tensor; 2]| mixed(&run(&steps, x));
+        let outside = eval(&inputs, |x| value_and_grad(|x: [Tensor; 2]| vmap(each)(x).sum(..))(x).1);
+        let inside = eval(&inputs, |x| vmap(value_and_grad(each))(x).1);
+        assert_close("gradients", &outside, &inside, 1e-12);
+    }
+
+    #[test]
+    fn a_rule_that_is_right_changes_nothing(steps in program_with_rules(), seed in 0..1000u64) {
+        let inputs = [noise(seed, &[2, 3]), noise(seed + 1, &[2, 3])];
+        let plain = without_rules(&steps);
+        let wanted = eval(&inputs, |x| value_and_grad(|x: [Tensor; 2]| mixed(&run(&plain, x)))(x));
+        let found = eval(&inputs, |x| value_and_grad(|x: [Tensor; 2]| mixed(&run(&steps, x)))(x));
+        assert_close("custom_vjp", &found, &wanted, 1e-12);
+    }
+
+    #[test]
+    fn a_linearized_program_is_its_forward_derivative(steps in program(), seed in 0..1000u64) {
+        let inputs = [noise(seed, &[2, 3]), noise(seed + 1, &[2, 3])];
+        let f = |x: [Tensor; 2]| run(&steps, x);
+        let wanted = eval(&inputs, |[a, b]| jvp(f, [a, b], [b, a]));
+        let found = eval(&inputs, |[a, b]| {
+            let (y, derivative) = linearize(f, [a, b]);
+            (y, derivative([b, a]))
+        });
+        assert_close("linearize", &found, &wanted, 1e-12);
     }
 }

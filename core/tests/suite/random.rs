@@ -308,3 +308,137 @@ fn mistakes_are_named() {
         "`erf_inv`: takes a floating-point tensor, not u32[2]"
     );
 }
+
+/// Of `jax.random.key(1)`, but for the rounding of logarithms.
+#[test]
+fn distributions_by_rejection_equal_those_of_jax() {
+    let alpha = [0.3, 1.0, 2.5, 0.01, 7.0, 1.5, 40.0, 0.7];
+    let drawn = |f: fn(Key, Tensor) -> Tensor| {
+        let alpha = Array::new(DType::F32, &[8], alpha);
+        floats(&[key(1), alpha], |[words, alpha]| f(Key(words), alpha))
+    };
+    let near = |found: &[f64], expected: &[f64]| {
+        for (a, b) in found.iter().zip(expected) {
+            assert!((a - b).abs() < 2e-5 * b.abs(), "{found:?}\n{expected:?}");
+        }
+    };
+    let gamma = [
+        1.6807743e-03,
+        4.7469407e-01,
+        4.4099135,
+        1.5581563e-01,
+        11.805102,
+        1.0867431,
+        37.05909,
+        3.3486072e-02,
+    ];
+    near(&drawn(|k, a| k.gamma(a, DType::F32, [8])), &gamma);
+    let log = [
+        -6.3885007,
+        -0.74508476,
+        1.483855,
+        -1.8590817,
+        2.4685318,
+        0.08318524,
+        3.6125135,
+        -3.3966258,
+    ];
+    near(&drawn(|k, a| k.loggamma(a, DType::F32, [8])), &log);
+    let beta = [0.03379853, 0.07621749, 0.9058684];
+    near(&drawn(|k, a| k.beta(a, 2.0, DType::F32, [8]))[..3], &beta);
+    let points = drawn(|k, a| k.dirichlet(a, DType::F32, [2]));
+    near(
+        &points[..3],
+        &[3.05447902e-05, 8.62664171e-03, 8.01415965e-02],
+    );
+    near(&points[8..10], &[1.62879599e-03, 8.57276749e-03]);
+    near(
+        &draw(1, |k| k.exponential(DType::F32, [3])).floats(),
+        &[0.57737947, 0.7630396, 0.5904432],
+    );
+    let laplace = [0.13094613, -0.06989245, 0.11447223];
+    near(&draw(1, |k| k.laplace(DType::F32, [3])).floats(), &laplace);
+}
+
+#[test]
+fn orders_and_choices_equal_those_of_jax() {
+    assert_eq!(
+        draw(1, |k| k.permutation(10)).ints(),
+        [7, 6, 3, 2, 0, 8, 1, 5, 9, 4]
+    );
+    assert_eq!(
+        draw(1, |k| k.choice(9, [6], true)).ints(),
+        [4, 2, 8, 8, 1, 1]
+    );
+    assert_eq!(
+        draw(1, |k| k.choice(9, [2, 3], false)).ints(),
+        [7, 6, 3, 2, 0, 8]
+    );
+    let weighted = |replace: bool| {
+        draw(1, move |k| {
+            let alpha = [0.3f32, 1.0, 2.5, 0.01, 7.0, 1.5, 40.0, 0.7];
+            k.choice_weighted(Tensor::constant(&alpha, [8]) / 53.01, [6], replace)
+        })
+        .ints()
+    };
+    assert_eq!(weighted(true), [6, 6, 6, 6, 4, 6]);
+    assert_eq!(weighted(false), [6, 4, 7, 2, 5, 1]);
+    let shuffled = draw(1, |k| {
+        k.shuffle(Tensor::iota(DType::I32, [2, 10], 1) * 2, 1)
+    })
+    .ints();
+    assert_eq!(shuffled[10..], [14, 12, 6, 4, 0, 16, 2, 10, 18, 8]);
+    assert_eq!(draw(1, |k| k.choice(0, [0], true)).ints(), []);
+}
+
+#[test]
+fn integers_of_every_type_equal_those_of_jax() {
+    let integers = |dtype: DType, low: i64, high: i64| {
+        draw(1, move |k| {
+            k.randint_as(dtype, low, high, [4]).cast(DType::I64)
+        })
+        .ints()
+    };
+    assert_eq!(integers(DType::U8, 0, 256), [252, 175, 224, 105]);
+    assert_eq!(integers(DType::I8, -128, 128), [124, 47, 96, -23]);
+    assert_eq!(integers(DType::I16, -300, 300), [-104, 227, 140, 53]);
+    assert_eq!(integers(DType::U16, 3, 9), [7, 8, 5, 8]);
+    let wide = [1733648129, 357486521, 956228325, 755481454];
+    assert_eq!(integers(U32, 5, 2_000_000_000), wide);
+    let wider = [
+        34288286176949340,
+        19423493698938477,
+        8000695471858899,
+        87902395201211261,
+    ];
+    assert_eq!(
+        integers(DType::I64, -1_000_000_000_000_000, 100_000_000_000_000_000),
+        wider
+    );
+    let large = [286176949340, 493698938477, 695471858899, 395201211261];
+    assert_eq!(integers(DType::U64, 0, 1_000_000_000_000), large);
+}
+
+#[test]
+fn keys_come_as_an_array() {
+    let array = draw(3, |k| k.split_array(4).0);
+    let each = draw(3, |k| {
+        let words: Vec<Tensor> = k.split(4).into_iter().map(|k| k.0).collect();
+        shardax_core::stack(words, 0)
+    });
+    assert_eq!(array, each);
+}
+
+#[test]
+fn a_draw_by_rejection_has_no_derivative() {
+    let error = trace(
+        |alpha: Tensor| {
+            shardax_core::grad(|alpha: Tensor| {
+                Key::from_seed(1).gamma(alpha, DType::F32, [2]).sum(..)
+            })(alpha)
+        },
+        TensorType::scalar(DType::F32),
+    );
+    let message = error.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(message.contains("is being differentiated"), "{message}");
+}

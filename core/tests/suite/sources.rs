@@ -17,7 +17,7 @@ fn all_mine(graph: &Graph) {
             "line {line}, of `{}` in\n{graph}",
             equation.op.name()
         );
-        if let Some(region) = equation.op.region() {
+        for (_, region) in equation.op.regions() {
             all_mine(region);
         }
     }
@@ -87,7 +87,7 @@ fn of_derivatives() {
         grad(|(x, w): (Tensor, Tensor)| {
             let mut loss = Tensor::scalar(0, DType::F32);
             for y in every_method([x, w, i]) {
-                loss = loss + y.sum(..).cast(DType::F32);
+                loss += y.sum(..).cast(DType::F32);
             }
             loss
         })((x, w))

@@ -1,6 +1,9 @@
 //! Running programs, and checking their derivatives.
 
-use shardax_core::{DType, Graph, Path, Tensor, TensorType, Tree, jvp, trace, value_and_grad, vjp};
+use shardax_core::{
+    DType, Graph, Number, Path, Tensor, TensorType, Tree, jvp, trace, value_and_grad, vjp,
+    vmap_axes,
+};
 
 use crate::interpreter::{Array, interpret};
 
@@ -97,7 +100,7 @@ pub(crate) fn mixed<R: Tree<Tensor>>(result: &R) -> Tensor {
         let ty = t.ty();
         let weights = noise(77 + i as u64, &ty.shape).floats();
         let weights = Tensor::constant(&weights, ty.shape);
-        sum = sum + (weights * t + 0.25 * weights * t * t).sum(..);
+        sum += (weights * t + 0.25 * weights * t * t).sum(..);
     }
     sum
 }
@@ -199,4 +202,66 @@ pub(crate) fn check_first<const N: usize, R: Tree<Tensor>>(
         (forward - reverse).abs() < 1e-10 * scale,
         "jvp {forward} is not vjp {reverse}"
     );
+}
+
+/// Checks that `f` on a batch is `f` on each of its elements, with the batch on several axes, and
+/// with arguments that serve the whole batch. Integers count up along the batch.
+#[track_caller]
+pub(crate) fn check_vmap<const N: usize, R: Tree<Tensor>>(args: [Array; N], f: impl Program<N, R>) {
+    const BATCH: usize = 3;
+    let element = |a: &Array, i: usize| -> Array {
+        let moved = |v: Number| match v {
+            Number::Float(v) => Number::Float((v * (1.0 + 0.7 * i as f64) + 0.3 * i as f64).sin()),
+            Number::Int(v) => Number::Int(v + i as i64 - 1),
+            Number::Bool(v) => Number::Bool(v ^ (i == 1)),
+        };
+        let data = a.data.iter().map(|&v| moved(v));
+        Array::new(a.ty.dtype, &a.ty.shape, data)
+    };
+    for mapped in 1..1u32 << N {
+        for axis in [0isize, -1] {
+            let is_mapped = |a: usize| mapped >> a & 1 == 1;
+            let axes: Vec<Option<isize>> = (0..N).map(|a| is_mapped(a).then_some(axis)).collect();
+            let inputs: [Array; N] = std::array::from_fn(|a| match is_mapped(a) {
+                true => {
+                    let elements: Vec<Array> = (0..BATCH).map(|i| element(&args[a], i)).collect();
+                    stacked(&elements, axis == -1)
+                }
+                false => args[a].clone(),
+            });
+            let found = eval(&inputs, |x: [Tensor; N]| {
+                vmap_axes(|x: [Tensor; N]| f(x), &axes, 0)(x)
+            });
+            let each: Vec<Vec<Array>> = (0..BATCH)
+                .map(|i| {
+                    let own: [Array; N] = std::array::from_fn(|a| match is_mapped(a) {
+                        true => element(&args[a], i),
+                        false => args[a].clone(),
+                    });
+                    eval(&own, &f)
+                })
+                .collect();
+            for (r, found) in found.iter().enumerate() {
+                let results: Vec<Array> = each.iter().map(|e| e[r].clone()).collect();
+                let wanted = stacked(&results, false);
+                assert!(
+                    close(found, &wanted, 1e-12),
+                    "result {r} of a batch along {axes:?}\n{found:?}\n{wanted:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Elements along a new first or last dimension.
+fn stacked(elements: &[Array], last: bool) -> Array {
+    let ty = &elements[0].ty;
+    let mut shape = ty.shape.to_vec();
+    let at = if last { shape.len() } else { 0 };
+    shape.insert(at, elements.len());
+    Array::from_fn(TensorType::new(ty.dtype, &shape), |index| {
+        let mut index = index.to_vec();
+        let element = index.remove(at);
+        elements[element].at(&index)
+    })
 }

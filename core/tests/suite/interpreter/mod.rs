@@ -3,11 +3,20 @@
 //! It is the oracle of the tests, so it is written to be read and not to be fast. Floats are
 //! computed in f64 and rounded to the element type after each operation; integers wrap.
 
+mod control;
+mod elementwise;
+mod index;
+mod linalg;
+mod order;
+mod window;
+
 use half::{bf16, f16};
 use shardax_core::{
-    Binary, Comparison, DType, DotDims, Element, Equation, Graph, Leaf, Literal, Number, Op,
-    Reducer, Scan, TensorType, Unary, ValueId,
+    Binary, DType, DotDims, Equation, Graph, Leaf, Literal, Number, Op, Reducer, TensorType,
+    ValueId,
 };
+
+use elementwise::{binary, bitcast, compare, unary};
 
 /// A value: elements in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +71,7 @@ impl Array {
         self.ty.dtype.is_float()
     }
 
-    fn at(&self, index: &[usize]) -> Number {
+    pub(crate) fn at(&self, index: &[usize]) -> Number {
         self.data[offset(index, &self.ty.shape)]
     }
 
@@ -178,8 +187,13 @@ pub(crate) fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
 /// The results, of types `types`, of one equation.
 fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
     match &equation.op {
-        Op::Scan(scan) => return run_scan(scan, types, x),
+        Op::Scan(scan) => return control::scan(scan, types, x),
+        Op::Cond(cond) => return control::cond(cond, x),
+        Op::While(looped) => return control::while_loop(looped, x),
         Op::Remat(remat) => return interpret(&remat.body, x),
+        Op::Custom(custom) => return interpret(&custom.body, x),
+        Op::Foreign(foreign) => return control::foreign(foreign, x),
+        Op::Sort(sort) => return order::sort(*sort, x),
         Op::OptimizationBarrier => return x.to_vec(),
         _ => {}
     }
@@ -192,14 +206,16 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
     vec![match &equation.op {
         Op::Constant(literal) => constant(literal),
         Op::Iota { dimension, .. } => Array::from_fn(ty, |i| Number::Int(i[*dimension] as i64)),
-        Op::Unary(op) => elementwise(&|v| unary(*op, v[0])),
+        Op::Unary(op) => elementwise(&|v| unary(*op, v[0], x[0].ty.dtype)),
         Op::Binary(op) => {
             let dtype = ty.dtype;
             elementwise(&|v| binary(*op, v[0], v[1], dtype))
         }
         Op::Compare(op) => elementwise(&|v| Number::Bool(compare(*op, v[0], v[1]))),
         Op::Select => elementwise(&|v| if boolean(v[0]) { v[1] } else { v[2] }),
-        Op::Convert(_) | Op::Shard(_) | Op::StopGradient => elementwise(&|v| v[0]),
+        Op::Convert(_) | Op::Shard(_) | Op::StopGradient | Op::Name(_) | Op::Place(_) => {
+            elementwise(&|v| v[0])
+        }
         Op::BitcastConvert(to) => elementwise(&|v| bitcast(v[0], x[0].ty.dtype, *to)),
         Op::Broadcast { dims, .. } => Array::from_fn(ty, |i| {
             let sizes = x[0].ty.shape.iter();
@@ -275,12 +291,26 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
             }
             result
         }
-        Op::Take { axis } => Array::from_fn(ty, |i| x[0].at(&row(i, *axis, &x[1]))),
-        Op::TakeAlong { axis } => Array::from_fn(ty, |i| x[0].at(&along(i, *axis, &x[1]))),
-        Op::ScatterAdd { axis } => scatter_add(x, |i| row(i, *axis, &x[1])),
-        Op::ScatterAddAlong { axis } => scatter_add(x, |i| along(i, *axis, &x[1])),
-        Op::Tangent(_) => panic!("a tangent is left in the graph"),
-        Op::Scan(_) | Op::Remat(_) | Op::OptimizationBarrier => unreachable!("handled above"),
+        Op::Gather { dims, sizes } => index::gather(dims, sizes, ty, &x[0], &x[1]),
+        Op::Scatter { dims, combine } => index::scatter(dims, *combine, x),
+        Op::Conv(conv) => window::conv(conv, ty, &x[0], &x[1]),
+        Op::ReduceWindow(reducer, of) => window::reduce_window(*reducer, of, ty, &x[0]),
+        Op::Cumulative(cumulative) => order::cumulative(*cumulative, &x[0]),
+        Op::Cholesky => linalg::cholesky(&x[0]),
+        Op::TriangularSolve(solve) => linalg::triangular_solve(*solve, &x[0], &x[1]),
+        Op::Fft(_) => panic!("the interpreter has no complex numbers"),
+        Op::ReducePrecision { exponent, mantissa } => {
+            elementwise(&|v| elementwise::reduce_precision(v[0], *exponent, *mantissa))
+        }
+        Op::CustomLinear(_) | Op::Tangent(_) => panic!("a tangent is left in the graph"),
+        Op::Sort(_)
+        | Op::Scan(_)
+        | Op::Cond(_)
+        | Op::While(_)
+        | Op::Remat(_)
+        | Op::Custom(_)
+        | Op::Foreign(_)
+        | Op::OptimizationBarrier => unreachable!("handled above"),
     }]
 }
 
@@ -295,151 +325,23 @@ fn constant(literal: &Literal) -> Array {
     Array { ty, data }
 }
 
-fn unary(op: Unary, v: Number) -> Number {
-    match (op, v) {
-        (Unary::Abs, Number::Int(v)) => return Number::Int(v.wrapping_abs()),
-        (Unary::Neg, Number::Int(v)) => return Number::Int(v.wrapping_neg()),
-        (Unary::Sign, Number::Int(v)) => return Number::Int(v.signum()),
-        (Unary::Not, Number::Int(v)) => return Number::Int(!v),
-        (Unary::Not, Number::Bool(v)) => return Number::Bool(!v),
-        _ => {}
-    }
-    let v = float(v);
-    Number::Float(match op {
-        Unary::Abs => v.abs(),
-        Unary::Cos => v.cos(),
-        Unary::Erf => erf(v),
-        Unary::Exp => v.exp(),
-        Unary::Expm1 => v.exp_m1(),
-        Unary::Floor => v.floor(),
-        Unary::Log => v.ln(),
-        Unary::Log1p => v.ln_1p(),
-        Unary::Logistic => 1.0 / (1.0 + (-v).exp()),
-        Unary::Neg => -v,
-        Unary::Not => panic!("the complement of a float"),
-        Unary::Rsqrt => 1.0 / v.sqrt(),
-        Unary::Sign if v == 0.0 || v.is_nan() => v,
-        Unary::Sign => v.signum(),
-        Unary::Sin => v.sin(),
-        Unary::Sqrt => v.sqrt(),
-        Unary::Tanh => v.tanh(),
-    })
-}
-
-/// By the series `2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (2n+1)!!`, all terms of one sign.
-fn erf(x: f64) -> f64 {
-    if x.abs() > 6.0 {
-        return x.signum();
-    }
-    let (mut term, mut sum, mut n) = (x, 0.0, 0.0);
-    while sum + term != sum {
-        sum += term;
-        n += 1.0;
-        term *= 2.0 * x * x / (2.0 * n + 1.0);
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
-}
-
-fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
-    match (a, b) {
-        (Number::Float(a), Number::Float(b)) => Number::Float(match op {
-            Binary::Add => a + b,
-            Binary::Div => a / b,
-            Binary::Max => larger(a, b),
-            Binary::Min => -larger(-a, -b),
-            Binary::Mul => a * b,
-            Binary::Pow => a.powf(b),
-            Binary::Rem => a % b,
-            Binary::Sub => a - b,
-            other => panic!("`{}` of floats", other.name()),
-        }),
-        (Number::Bool(a), Number::Bool(b)) => Number::Bool(match op {
-            Binary::Add | Binary::Max | Binary::Or => a | b,
-            Binary::Mul | Binary::Min | Binary::And => a & b,
-            Binary::Xor => a ^ b,
-            other => panic!("`{}` of booleans", other.name()),
-        }),
-        _ => Number::Int(binary_int(op, int(a), int(b), dtype)),
-    }
-}
-
-/// The larger; NaN if one is.
-fn larger(a: f64, b: f64) -> f64 {
-    if a.is_nan() || a > b { a } else { b }
-}
-
-/// Integers are kept as the i64 of the same value, and wrapped to their type by the caller.
-fn binary_int(op: Binary, a: i64, b: i64, dtype: DType) -> i64 {
-    let bits = 8 * dtype.host_bytes() as i64;
-    let within = (0..bits).contains(&b);
-    match op {
-        Binary::Add => a.wrapping_add(b),
-        Binary::And => a & b,
-        Binary::Div => a.wrapping_div(b),
-        Binary::Max => a.max(b),
-        Binary::Min => a.min(b),
-        Binary::Mul => a.wrapping_mul(b),
-        Binary::Or => a | b,
-        Binary::Pow => (0..b).fold(1, |power: i64, _| power.wrapping_mul(a)),
-        Binary::Rem => a.wrapping_rem(b),
-        Binary::ShiftLeft => {
-            if within {
-                a.wrapping_shl(b as u32)
-            } else {
-                0
-            }
-        }
-        Binary::ShiftRight if dtype == DType::U64 => {
-            (a as u64).checked_shr(b as u32).unwrap_or(0) as i64
-        }
-        // Other unsigned numbers are not negative here.
-        Binary::ShiftRight => a >> if within { b } else { 63 },
-        Binary::Sub => a.wrapping_sub(b),
-        Binary::Xor => a ^ b,
-    }
-}
-
-fn compare(op: Comparison, a: Number, b: Number) -> bool {
-    let order = match (a, b) {
-        (Number::Float(a), Number::Float(b)) => a.partial_cmp(&b),
-        _ => Some(int(a).cmp(&int(b))),
-    };
-    match op {
-        Comparison::Eq => order.is_some_and(|o| o.is_eq()),
-        Comparison::Ne => order.is_none_or(|o| o.is_ne()),
-        Comparison::Lt => order.is_some_and(|o| o.is_lt()),
-        Comparison::Le => order.is_some_and(|o| o.is_le()),
-        Comparison::Gt => order.is_some_and(|o| o.is_gt()),
-        Comparison::Ge => order.is_some_and(|o| o.is_ge()),
-    }
-}
-
-fn bitcast(v: Number, from: DType, to: DType) -> Number {
-    let literal = Literal::scalar(v, from).expect("a value of its own type");
-    let bytes = literal.bytes();
-    match to {
-        DType::F16 => f16::from_bytes(bytes)[0].to_f64().into(),
-        DType::BF16 => bf16::from_bytes(bytes)[0].to_f64().into(),
-        DType::F32 => f32::from_bytes(bytes)[0].into(),
-        DType::F64 => f64::from_bytes(bytes)[0].into(),
-        DType::I32 => i32::from_bytes(bytes)[0].into(),
-        DType::U32 => u32::from_bytes(bytes)[0].into(),
-        DType::I64 => Number::Int(i64::from_bytes(bytes)[0]),
-        other => panic!("the interpreter has no bitcast to {other}"),
-    }
-}
-
-fn reduce(reducer: Reducer, dims: &[usize], ty: &TensorType, x: &Array) -> Array {
-    let dtype = ty.dtype;
-    let (first, op) = match reducer {
+/// What a reduction starts with, and how it goes on.
+fn reduction(reducer: Reducer, dtype: DType) -> (Number, Binary) {
+    match reducer {
         Reducer::Sum => (Number::Int(0), Binary::Add),
+        Reducer::Prod => (Number::Int(1), Binary::Mul),
         Reducer::And => (Number::Int(-1), Binary::And),
         Reducer::Or => (Number::Int(0), Binary::Or),
         Reducer::Max if dtype.is_float() => (Number::Float(f64::NEG_INFINITY), Binary::Max),
         Reducer::Min if dtype.is_float() => (Number::Float(f64::INFINITY), Binary::Min),
         Reducer::Max => (Number::Int(smallest(dtype)), Binary::Max),
         Reducer::Min => (Number::Int(largest(dtype)), Binary::Min),
-    };
+    }
+}
+
+fn reduce(reducer: Reducer, dims: &[usize], ty: &TensorType, x: &Array) -> Array {
+    let dtype = ty.dtype;
+    let (first, op) = reduction(reducer, dtype);
     let mut result = Array::from_fn(ty.clone(), |_| first);
     for i in indices(&x.ty.shape) {
         let kept = (0..i.len()).filter(|d| !dims.contains(d));
@@ -525,64 +427,4 @@ fn starts(starts: &[Array], shape: &[usize], sizes: &[usize]) -> Vec<usize> {
         .zip(limits)
         .map(|(s, limit)| int(s.scalar()).clamp(0, limit) as usize)
         .collect()
-}
-
-/// The index into the operand of element `i` of a `take`.
-fn row(i: &[usize], axis: usize, by: &Array) -> Vec<usize> {
-    let (before, rest) = i.split_at(axis);
-    let (at, after) = rest.split_at(by.ty.rank());
-    [before, &[int(by.at(at)) as usize], after].concat()
-}
-
-/// The index into the operand of element `i` of a `take_along`.
-fn along(i: &[usize], axis: usize, by: &Array) -> Vec<usize> {
-    let mut index = i.to_vec();
-    index[axis] = int(by.at(i)) as usize;
-    index
-}
-
-/// `x[0]` with each element of `x[2]` added where `to` says.
-fn scatter_add(x: &[Array], to: impl Fn(&[usize]) -> Vec<usize>) -> Array {
-    let mut result = x[0].clone();
-    let (shape, dtype) = (&x[0].ty.shape, x[0].ty.dtype);
-    for i in indices(&x[2].ty.shape) {
-        let slot = &mut result.data[offset(&to(&i), shape)];
-        *slot = fit(binary(Binary::Add, *slot, x[2].at(&i), dtype), dtype);
-    }
-    result
-}
-
-fn run_scan(scan: &Scan, types: &[TensorType], operands: &[Array]) -> Vec<Array> {
-    let (carries, rest) = operands.split_at(scan.carries);
-    let (xs, constants) = rest.split_at(scan.xs);
-    let mut carries = carries.to_vec();
-    let mut stacked = vec![Vec::new(); types.len() - scan.carries];
-    let forward: Vec<usize> = (0..scan.length).collect();
-    let order: Vec<usize> = if scan.reverse {
-        forward.into_iter().rev().collect()
-    } else {
-        forward
-    };
-    for i in order {
-        let mut inputs = carries;
-        inputs.extend(xs.iter().map(|x| x.element(i)));
-        inputs.extend_from_slice(constants);
-        let mut outputs = interpret(&scan.body, &inputs);
-        let ys = outputs.split_off(scan.carries);
-        carries = outputs;
-        for (elements, y) in stacked.iter_mut().zip(ys) {
-            elements.push(y);
-        }
-    }
-    for (mut elements, ty) in stacked.into_iter().zip(&types[scan.carries..]) {
-        if scan.reverse {
-            elements.reverse();
-        }
-        let data = elements.into_iter().flat_map(|y: Array| y.data).collect();
-        carries.push(Array {
-            ty: ty.clone(),
-            data,
-        });
-    }
-    carries
 }
