@@ -34,12 +34,24 @@ pub mod prelude {
     pub use crate::random::Key;
     pub use crate::{
         Array, ArrayTree, DType, Dim, Layout, Leaf, Mesh, Module, Partitioner, Path, Preset, Stack,
-        Tensor, TensorType, Tree, concatenate, einsum, grad, jit, jvp, remat, scan, scope, shard,
-        value_and_grad, vjp,
+        Tensor, TensorType, Tree, concatenate, cond, einsum, fori_loop, grad, jit, jvp, nn, remat,
+        s, scan, scope, shard, stack, switch, value_and_grad, vjp, vmap, while_loop,
     };
 }
 
-/// The programs in the README compile.
+/// The programs in the README and in the guide compile, and what they assert holds.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/guide/tensors.md")]
+    struct Tensors;
+    #[doc = include_str!("../docs/guide/transforms.md")]
+    struct Transforms;
+    #[doc = include_str!("../docs/guide/control_flow.md")]
+    struct ControlFlow;
+    #[doc = include_str!("../docs/guide/randomness.md")]
+    struct Randomness;
+    #[doc = include_str!("../docs/guide/debugging.md")]
+    struct Debugging;
+}

@@ -111,7 +111,7 @@ fn an_annotation_with_the_wrong_number_of_entries() {
     assert_eq!(
         message(jit(program).call(ones(&[8, 8]))),
         format!(
-            "`shard`: the annotation (batch) names 1 dimensions, the tensor f32[8,8] has 2\
+            "`shard`: the annotation (batch) has 1 name, the tensor f32[8,8] has 2 dimensions\
              \n  --> {}\
              \n  help: write one name for each dimension, `_` for one that is never split",
             place(LINE, "shard("),
@@ -233,9 +233,11 @@ fn shapes_that_do_not_match() {
     mistake!(|x: Tensor, y: Tensor| einsum("ij,jk->ik", [x, y]), a(), a(), at "einsum(",
         "`einsum`: \"ij,jk->ik\": `j` is 3 in operand 0 and 2 in operand 1");
     mistake!(|x: Tensor, y: Tensor| concatenate([x, y], 0), a(), c(), at "concatenate(",
-        "`concatenate`: operand 1 is f32[2,4], operand 0 is f32[2,3]: they may differ in dimension 0 alone");
+        "`concatenate`: operand 1 is f32[2,4], operand 0 is f32[2,3]: they may differ in dimension 0 alone",
+        help "`stack` joins along a new dimension");
     mistake!(|x: Tensor, _: Tensor| x.reshape([4, 2]), a(), b(), at "reshape(",
-        "`reshape`: f32[2,3] has 6 elements, f32[4,2] has 8");
+        "`reshape`: f32[2,3] has 6 elements, f32[4,2] has 8",
+        help "the sizes must multiply to as many; -1 for one of them finds it");
     mistake!(|x: Tensor, _: Tensor| x.slice(0, 1..5), a(), b(), at "slice(",
         "`slice`: dimension 0 of f32[2,3] has no range 1..5",
         help "it has 2 elements, and a range does not end before it begins");

@@ -1,0 +1,116 @@
+//! The conventions at edges, as `docs/guide/tensors.md` states them, on the compiled program.
+//!
+//! Where a formula has no value, or where floats or a compiler give NaN, the value and the derivative are the
+//! mathematical ones or a convention. The core's own tests check the rules with an interpreter; here the compiler has
+//! had its way with them, in f64 and in f32.
+
+mod control_flow;
+mod elementwise;
+mod indexing;
+mod long_sums;
+mod networks;
+mod reductions;
+mod sharded;
+
+use shardax::prelude::*;
+use shardax::xla::Result;
+
+/// A function at arguments where something is special.
+struct Edge {
+    name: &'static str,
+    f: fn(Tensor) -> Tensor,
+    x: &'static [f64],
+    /// What it gives.
+    value: &'static [f64],
+    /// The derivative of the sum of its elements.
+    gradient: &'static [f64],
+}
+
+/// An [`Edge`]: its name, the function, its argument, its value and its gradient.
+const fn edge(
+    name: &'static str,
+    f: fn(Tensor) -> Tensor,
+    x: &'static [f64],
+    value: &'static [f64],
+    gradient: &'static [f64],
+) -> Edge {
+    Edge {
+        name,
+        f,
+        x,
+        value,
+        gradient,
+    }
+}
+
+/// Whether a number is the expected one but for rounding; NaN is like NaN.
+fn near(found: f64, expected: f64, tolerance: f64) -> bool {
+    found == expected
+        || found.is_nan() && expected.is_nan()
+        || (found - expected).abs() <= tolerance * expected.abs().max(1.0)
+}
+
+fn all_near(found: &[f64], expected: &[f64], tolerance: f64) -> bool {
+    let mut pairs = found.iter().zip(expected);
+    found.len() == expected.len() && pairs.all(|(&f, &e)| near(f, e, tolerance))
+}
+
+/// An array on the host, of this element type.
+fn array(values: &[f64], dtype: DType) -> Result<Array> {
+    match dtype {
+        DType::F64 => Array::from_slice(values, [values.len()]),
+        _ => {
+            let narrow: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+            Array::from_slice(&narrow, [values.len()])
+        }
+    }
+}
+
+fn numbers(array: &Array) -> Result<Vec<f64>> {
+    match array.dtype() {
+        DType::F64 => array.to_vec::<f64>(),
+        _ => Ok(array.to_vec::<f32>()?.into_iter().map(f64::from).collect()),
+    }
+}
+
+/// Checks values, reverse mode and forward mode of all edges, in one program for each element type.
+fn check(edges: &[Edge]) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (dtype, tolerance) in [(DType::F64, 1e-11), (DType::F32, 2e-5)] {
+        let program = jit(|xs: Vec<Tensor>| {
+            let results = edges.iter().zip(xs).map(|(edge, x)| {
+                let total = |x: Tensor| (edge.f)(x).sum(..);
+                let slope = jvp(total, x, Tensor::ones(x.dtype(), x.shape())).1;
+                ((edge.f)(x).flatten(), grad(total)(x), slope.flatten())
+            });
+            results.collect::<Vec<_>>()
+        });
+        let xs = edges.iter().map(|edge| array(edge.x, dtype));
+        let results = program.call(xs.collect::<Result<_>>()?)?;
+        for (edge, (value, gradient, slope)) in edges.iter().zip(&results) {
+            let found = [
+                ("value", value, edge.value),
+                ("gradient", gradient, edge.gradient),
+                ("forward derivative", slope, &[edge.gradient.iter().sum()]),
+            ];
+            for (what, found, expected) in found {
+                let found = numbers(found)?;
+                if !all_near(&found, expected, tolerance) {
+                    let name = edge.name;
+                    wrong.push(format!(
+                        "{dtype}: {name}: {what} {found:?}, not {expected:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Eight devices that split `batch`, with each partitioner.
+fn eight_devices() -> Vec<Layout> {
+    let mesh = Mesh::new([("data", 8)]).expect("a mesh");
+    let layout = Layout::new(mesh).shard("batch", "data");
+    vec![layout.clone(), layout.partitioner(Partitioner::Gspmd)]
+}
