@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod ops;
 mod probe;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Command {
     /// Looks for plugins, loads the one that training would use, runs a small program on all its devices, and looks at
     /// the cache folder, Python and the environment. Exits with 0 if that program ran, else with 1.
     Doctor(doctor::Options),
+    /// List every primitive with its derivative, transpose, batching and lowering, from the code itself.
+    Ops(ops::Options),
     /// Load a plugin and run a program, for `doctor`, which must survive what XLA does to the process.
     #[command(hide = true)]
     Probe(probe::Options),
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),
+        Command::Ops(options) => ops::run(&options),
         Command::Probe(options) => probe::run(&options),
     }
 }
