@@ -6,7 +6,8 @@ Writes `ops.json`, the cases of each family one a line, and beside it `ops.bin` 
     in              inputs of one row: element type, shape, low, high, and "ties" or "bits"
     shared          inputs that all rows have in common (left out: none)
     out             results of one row: element type and shape
-    gradient        whether there are gradients of the float inputs, for cotangents of the float results
+    gradient        false where it is not compared (left out: there are gradients of the float inputs, for cotangents of
+                    the float results, if there are both)
     forward         false where the derivative in forward mode is not compared (left out: it is)
     tolerance       how many times the error of the element type is allowed (left out: 1)
 
@@ -74,7 +75,8 @@ def compute(case: Case) -> tuple[dict, bytes]:
     first = [row_of(a, k, 0) for k, a in enumerate(arrays)]
     outputs = jax.eval_shape(results, *first)
     names = [dtype_of(jnp.zeros((), o.dtype)) for o in outputs]
-    has_gradient = case.gradient and bool(floats) and any(map(is_float, names))
+    differentiable = bool(floats) and any(map(is_float, names))
+    has_gradient = differentiable and case.gradient
     cotangents = [
         make(100 + j, Input(name, o.shape, -1.0, 1.0), ROWS)
         for j, (name, o) in enumerate(zip(names, outputs))
@@ -106,7 +108,8 @@ def compute(case: Case) -> tuple[dict, bytes]:
     if case.shared:
         line["shared"] = list(case.shared)
     line["out"] = [f"{name}[{','.join(map(str, o.shape))}]" for name, o in zip(names, outputs)]
-    line["gradient"] = has_gradient
+    if differentiable and not case.gradient:
+        line["gradient"] = False
     if has_gradient and not case.forward:
         line["forward"] = False
     if case.tolerance != 1:

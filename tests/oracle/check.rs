@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use shardax::prelude::*;
 use shardax::xla::Result;
@@ -22,9 +20,6 @@ const PROGRAM: usize = 32;
 
 /// Results that are joined to one.
 const PARCEL: usize = 8;
-
-/// Programs of a family that are compiled at a time.
-const WORKERS: usize = 2;
 
 /// A case, and a way of computing it.
 type Run<'a> = (&'a Case, Way);
@@ -297,27 +292,7 @@ fn difference(
 pub(crate) fn check(family: &str, cases: &[Case]) {
     let ways = |(position, case)| Way::of(position).map(|way| (case, way));
     let runs: Vec<Run> = cases.iter().enumerate().flat_map(ways).collect();
-    // Each worker takes the next program; the compiler itself uses few threads.
-    let programs: Mutex<Vec<&[Run]>> = Mutex::new(runs.chunks(PROGRAM).collect());
-    let next = || {
-        let mut programs = programs.lock().unwrap_or_else(PoisonError::into_inner);
-        programs.pop()
-    };
-    let work = || {
-        std::iter::from_fn(next)
-            .flat_map(check_together)
-            .collect::<Vec<_>>()
-    };
-    let mut faults = Vec::new();
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
-        for worker in workers {
-            match worker.join() {
-                Ok(found) => faults.extend(found),
-                Err(_) => faults.push("a worker panicked".to_owned()),
-            }
-        }
-    });
+    let faults: Vec<String> = runs.chunks(PROGRAM).flat_map(check_together).collect();
     assert!(
         faults.is_empty(),
         "{} faults in {} cases of {family}\n{}",

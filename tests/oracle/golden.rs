@@ -399,9 +399,12 @@ fn case(golden: &Value, rest: &mut &[u8]) -> Case {
     };
     let inputs: Vec<Input> = texts("in").map(Input::parse).collect();
     let results: Vec<TensorType> = texts("out").map(tensor_type).collect();
-    let has_gradient = golden["gradient"] == true;
+    let is_set = |name: &str| golden.get(name) != Some(&Value::Bool(false));
     let floats = inputs.iter().map(|input| &input.ty);
-    let gradients = floats.filter(|ty| has_gradient && ty.dtype.is_float());
+    let floats: Vec<&TensorType> = floats.filter(|ty| ty.dtype.is_float()).collect();
+    let float_results = results.iter().any(|ty| ty.dtype.is_float());
+    let has_gradient = is_set("gradient") && !floats.is_empty() && float_results;
+    let gradients = floats.into_iter().filter(|_| has_gradient);
     let mut take = |ty: &TensorType| {
         let count = ROWS * ty.element_count() * wide(ty.dtype).host_bytes();
         let (taken, after) = rest.split_at(count);
@@ -423,7 +426,7 @@ fn case(golden: &Value, rest: &mut &[u8]) -> Case {
         inputs,
         results,
         has_gradient,
-        has_forward: has_gradient && golden.get("forward") != Some(&Value::Bool(false)),
+        has_forward: has_gradient && is_set("forward"),
         expected,
     }
 }
