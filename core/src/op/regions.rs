@@ -60,6 +60,9 @@ pub struct Remat {
 }
 
 /// Which values a rematerialized function keeps for its derivative.
+///
+/// It is asked of the function's own operations. What a loop or a branch inside of the function computes
+/// is recomputed with it: rematerialize the loop's body instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// None.
