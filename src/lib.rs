@@ -33,9 +33,11 @@ pub use shardax_xla::{Array, ArrayTree, Jit, Program, Runtime, Sharding, jit};
 pub mod prelude {
     pub use crate::random::Key;
     pub use crate::{
-        Array, ArrayTree, DType, Dim, Layout, Leaf, Mesh, Module, Partitioner, Path, Preset, Stack,
-        Tensor, TensorType, Tree, concatenate, cond, einsum, fori_loop, grad, jit, jvp, nn, remat,
-        s, scan, scope, shard, stack, switch, value_and_grad, vjp, vmap, while_loop,
+        Array, ArrayTree, DType, Dim, Layout, Leaf, Mesh, Module, PartitionSpec, Partitioner, Path,
+        Preset, Stack, Tensor, TensorType, Tree, all_gather, all_to_all, axis_index, axis_size,
+        concatenate, cond, einsum, fori_loop, grad, jit, jvp, manual, nn, pmax, pmean, ppermute,
+        psum, reduce_scatter, remat, s, scan, scope, shard, stack, switch, value_and_grad, vjp,
+        vmap, while_loop,
     };
 }
 

@@ -9,22 +9,25 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
+use crate::context::in_region;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::lax;
 use crate::literal::Literal;
 use crate::op::{
-    Binary, Combine, Comparison, Cond, Constraint, Conv, ConvLayout, Cumulative, Custom,
-    CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims, HostFunction, Memory, Op, Policy,
-    Reducer, Remat, Scan, Sort, Target, TriangularSolve, Unary, While, Window,
+    Binary, Collective, CollectiveOp, Combine, Comparison, Cond, Constraint, Conv, ConvLayout,
+    Cumulative, Custom, CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims, HostFunction,
+    Manual, ManualAxis, Memory, Op, Policy, Reducer, Remat, Scan, Sort, Target, TriangularSolve,
+    Unary, While, Window,
 };
 use crate::tensor::Tensor;
 use crate::trace::{catch, emit, input, program, region};
 use crate::transform::close::finished;
 use crate::transform::{jvp, vjp, vmap};
 use crate::types::{Shape, TensorType};
-use shardax_sharding::{Dim, Role};
+use crate::varying::Varying;
+use shardax_sharding::{Dim, PartitionSpec, Role};
 
 /// What is known of a primitive.
 #[derive(Clone, Debug)]
@@ -124,7 +127,13 @@ impl Example {
         types: Vec<TensorType>,
         f: impl FnOnce(Vec<Tensor>) -> Vec<Tensor>,
     ) -> Result<Graph> {
-        let traced = catch(|| program(|| f(types.into_iter().map(input).collect())))?;
+        // Collectives stand inside of a region.
+        let axes = match &self.op {
+            Op::Collective(collective) => collective.axes.as_slice(),
+            _ => &[],
+        };
+        let written = || program(|| f(types.into_iter().map(input).collect()));
+        let traced = catch(|| in_region(axes, written))?;
         Ok(finished(traced.graph, &traced.result))
     }
 
@@ -134,7 +143,7 @@ impl Example {
         }
         let types = self.operands.iter().map(|ty| {
             let shape: Shape = std::iter::once(2).chain(ty.shape.iter().copied()).collect();
-            TensorType::new(ty.dtype, shape)
+            ty.with_shape(shape)
         });
         let each = |x: Vec<Tensor>| vmap(|x: Vec<Tensor>| self.call(&x))(x);
         written(self.graph(types.collect(), each))
@@ -395,6 +404,7 @@ fn examples() -> Vec<Example> {
         },
     }));
     add(family, op, vec![f32(&[3])]);
+    manual_examples(&mut add, sine);
     let function = HostFunction::new("identity", |x: &[Literal]| Ok(x.to_vec()));
     let op = Op::Foreign(Foreign {
         target: Target::Host(function),
@@ -403,6 +413,48 @@ fn examples() -> Vec<Example> {
     });
     add(family, op, vec![f32(&[3])]);
     all
+}
+
+fn manual_examples(
+    add: &mut impl FnMut(&'static str, Op, Vec<TensorType>),
+    sine: impl FnOnce() -> Arc<Graph>,
+) {
+    let family = "manual";
+    let axes = vec![ManualAxis::new("data", 2)];
+    let region = Op::Manual(Manual {
+        body: sine(),
+        axes: axes.clone(),
+        inputs: vec![PartitionSpec::replicated(1)],
+        outputs: vec![PartitionSpec::replicated(1)],
+    });
+    add(family, region, vec![TensorType::new(DType::F32, [3])]);
+    let own = TensorType::new(DType::F32, [4, 4]).with_varying(Varying::new(["data"]));
+    for kind in [
+        CollectiveOp::Psum,
+        CollectiveOp::Pmax,
+        CollectiveOp::Pmin,
+        CollectiveOp::AllGather {
+            dim: 0,
+            invariant: false,
+        },
+        CollectiveOp::AllGather {
+            dim: 0,
+            invariant: true,
+        },
+        CollectiveOp::ReduceScatter(0),
+        CollectiveOp::AllToAll { split: 0, join: 1 },
+        CollectiveOp::Ppermute(vec![(0, 1), (1, 0)]),
+        CollectiveOp::AxisIndex,
+        CollectiveOp::Vary,
+    ] {
+        let operands = match kind {
+            CollectiveOp::AxisIndex => vec![],
+            CollectiveOp::Vary => vec![own.with_varying(Varying::NOTHING)],
+            _ => vec![own.clone()],
+        };
+        let axes = axes.clone();
+        add(family, Op::Collective(Collective { kind, axes }), operands);
+    }
 }
 
 fn unary_operand(unary: Unary) -> TensorType {
@@ -493,15 +545,17 @@ mod tests {
             Op::Remat(_) => 37,
             Op::Custom(_) => 38,
             Op::Foreign(_) => 39,
+            Op::Manual(_) => 40,
+            Op::Collective(_) => 41,
             // Exist inside of a derivative only.
-            Op::CustomLinear(_) | Op::Tangent(_) => 40,
+            Op::CustomLinear(_) | Op::Tangent(_) => 42,
         }
     }
 
     #[test]
     fn every_primitive_has_an_example() {
         let found: BTreeSet<usize> = examples().iter().map(|e| variant(&e.op)).collect();
-        assert_eq!(found, (0..40).collect());
+        assert_eq!(found, (0..42).collect());
     }
 
     /// What has no derivative is known, and nothing else is refused.

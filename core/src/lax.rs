@@ -9,8 +9,9 @@ use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::literal::{Literal, Number};
 use crate::op::{
-    Binary, Combine, Comparison, Constraint, Conv, Cumulative, Dims, DotDims, Fft, FftKind,
-    GatherDims, Memory, Op, Reducer, Sort, TriangularSolve, Unary, Window,
+    Binary, Collective, CollectiveOp, Combine, Comparison, Constraint, Conv, Cumulative, Dims,
+    DotDims, Fft, FftKind, GatherDims, ManualAxis, Memory, Op, Reducer, Sort, TriangularSolve,
+    Unary, Window,
 };
 use crate::tensor::Tensor;
 use crate::trace::{before_gathering, emit, emit1, fail};
@@ -381,4 +382,17 @@ pub(crate) fn barrier(xs: &[Tensor]) -> SmallVec<[Tensor; 1]> {
         return SmallVec::new();
     }
     emit(Op::OptimizationBarrier, xs, Location::caller())
+}
+
+#[track_caller]
+pub(crate) fn collective(x: Tensor, collective: Collective) -> Tensor {
+    emit1(Op::Collective(collective), &[x], Location::caller())
+}
+
+/// The position of the device along manual axes.
+#[track_caller]
+pub(crate) fn axis_index(axes: Vec<ManualAxis>) -> Tensor {
+    let kind = CollectiveOp::AxisIndex;
+    let op = Op::Collective(Collective { kind, axes });
+    emit1(op, &[], Location::caller())
 }

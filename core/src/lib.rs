@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod collective;
+mod context;
 mod dtype;
 mod error;
 mod float8;
@@ -27,8 +29,15 @@ mod trace;
 mod transform;
 mod tree;
 mod types;
+mod vary;
+mod varying;
 
 pub use catalogue::{OpInfo, Rule, catalogue};
+pub use collective::{
+    all_gather, all_gather_invariant, all_to_all, axis_index, axis_size, broadcast_from, pmax,
+    pmean, pmin, ppermute, psum, pvary, reduce_scatter,
+};
+pub use context::{layout, under};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
 pub use float8::{F8E4M3FN, F8E5M2};
@@ -36,10 +45,10 @@ pub use function::{Function, On, Traced, trace, trace_like};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};
 pub use literal::{Element, Literal, Number};
 pub use op::{
-    Binary, Combine, Comparison, Cond, Constraint, Conv, ConvLayout, Cumulative, Custom,
-    CustomLinear, CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims, HostClosure,
-    HostFunction, Memory, Op, Policy, Reducer, Remat, Scan, Sort, Target, TriangularSolve, Unary,
-    While, Window,
+    Binary, Collective, CollectiveOp, Combine, Comparison, Cond, Constraint, Conv, ConvLayout,
+    Cumulative, Custom, CustomLinear, CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims,
+    HostClosure, HostFunction, Manual, ManualAxis, Memory, Op, Policy, Reducer, Remat, Scan, Sort,
+    Target, TriangularSolve, Unary, While, Window,
 };
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};
@@ -49,10 +58,11 @@ pub use tensor::{
 };
 pub use trace::{BACKWARD, at, mistake, scope};
 pub use transform::{
-    CheckOrigin, CheckPoint, Checked, NonFinite, Objective, check_finite, cond, custom_call,
-    custom_jvp, custom_vjp, fori_loop, grad, hessian, host_call, host_effect, jacfwd, jacrev, jvp,
-    linearize, remat, remat_with, scan, scan_reverse, scan_unrolled, switch, value_and_grad, vjp,
-    vmap, vmap_axes, vmap_named, while_loop,
+    CheckOrigin, CheckPoint, Checked, Leaves, NonFinite, Objective, Specs, check_finite, cond,
+    custom_call, custom_jvp, custom_vjp, fori_loop, grad, hessian, host_call, host_effect, jacfwd,
+    jacrev, jvp, linearize, manual, remat, remat_with, scan, scan_reverse, scan_unrolled, switch,
+    value_and_grad, vjp, vmap, vmap_axes, vmap_named, while_loop,
 };
 pub use tree::{Leaf, Path, Tree};
 pub use types::{Shape, TensorType};
+pub use varying::Varying;

@@ -122,7 +122,7 @@ impl Key {
 
     fn words(self) -> [Tensor; 2] {
         let ty = self.0.ty();
-        if ty != TensorType::new(DType::U32, [2]) {
+        if !ty.is_like(&TensorType::new(DType::U32, [2])) {
             let problem = format!("the key is {ty}, not u32[2]");
             refuse(
                 problem,

@@ -21,6 +21,7 @@ use crate::rules::shape;
 use crate::simplify::Simplifier;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
+use crate::vary::{Agreed, agreed, is_elementary};
 
 /// The identity of a frame, different for every frame of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -342,8 +343,12 @@ fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
 
 /// Appends an equation to the innermost frame.
 pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
+    let (op, operands) = match agreed(op, operands, source) {
+        Agreed::Operation(op, operands) => (op, operands),
+        Agreed::Operand(operand) => return SmallVec::from_elem(operand, 1),
+    };
     let outcome = FRAMES.with_borrow_mut(|frames| {
-        let operands = resolve(frames, &op, operands)?;
+        let operands = resolve(frames, &op, &operands)?;
         match frames.last_mut() {
             Some(frame) => frame.append(op, operands, source),
             None => Err((
@@ -427,7 +432,15 @@ impl Frame {
         let types = {
             let operand_types: SmallVec<[&TensorType; 4]> =
                 operands.iter().map(|o| self.graph.ty(*o)).collect();
-            shape::infer(&op, &operand_types)?
+            let mut types = shape::infer(&op, &operand_types)?;
+            if let Some(varying) = operand_types.iter().map(|ty| ty.varying).max()
+                && !varying.is_empty()
+                && is_elementary(&op)
+            {
+                // The operands agree, and the results with them.
+                types.iter_mut().for_each(|ty| ty.varying = varying);
+            }
+            types
         };
         types.iter().try_for_each(|ty| check_size(op.name(), ty))?;
         let (op, operands) = self.simplifier.composed(op, operands);

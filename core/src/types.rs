@@ -6,17 +6,21 @@ use smallvec::SmallVec;
 
 use crate::dtype::DType;
 use crate::tree::Leaf;
+use crate::varying::Varying;
 
 /// Dimension sizes, major to minor.
 pub type Shape = SmallVec<[usize; 4]>;
 
-/// Element type and shape, printed `f32[8,64]`.
+/// Element type and shape, printed `f32[8,64]`; inside of a manual region also the axes that the
+/// value varies over, `f32[8,64]{data}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// The element type.
     pub dtype: DType,
     /// Dimension sizes, major to minor; empty for a scalar.
     pub shape: Shape,
+    /// The manual axes over which devices may hold different values; empty outside of manual regions.
+    pub varying: Varying,
 }
 
 impl Leaf for TensorType {}
@@ -25,12 +29,39 @@ impl TensorType {
     /// A type with these dimensions.
     pub fn new(dtype: DType, shape: impl AsRef<[usize]>) -> Self {
         let shape = SmallVec::from_slice(shape.as_ref());
-        TensorType { dtype, shape }
+        TensorType {
+            dtype,
+            shape,
+            varying: Varying::NOTHING,
+        }
+    }
+
+    /// The same type of other dimensions.
+    #[must_use]
+    pub fn with_shape(&self, shape: impl AsRef<[usize]>) -> Self {
+        TensorType {
+            varying: self.varying,
+            ..Self::new(self.dtype, shape)
+        }
+    }
+
+    /// The same type of values that vary over these axes.
+    #[must_use]
+    pub fn with_varying(&self, varying: Varying) -> Self {
+        TensorType {
+            varying,
+            ..self.clone()
+        }
     }
 
     /// The type of a scalar.
     pub fn scalar(dtype: DType) -> Self {
         Self::new(dtype, [])
+    }
+
+    /// Whether element type and shape are the same, whatever the values vary over.
+    pub fn is_like(&self, other: &TensorType) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape
     }
 
     /// The number of dimensions.
@@ -60,6 +91,10 @@ impl fmt::Display for TensorType {
             let comma = if i == 0 { "" } else { "," };
             write!(f, "{comma}{size}")?;
         }
-        f.write_str("]")
+        f.write_str("]")?;
+        match self.varying.is_empty() {
+            true => Ok(()),
+            false => write!(f, "{}", self.varying),
+        }
     }
 }

@@ -33,6 +33,11 @@ impl Axes {
         self.0.iter().any(|name| name == axis)
     }
 
+    /// Keeps the axes of which `keep` says so.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|name| keep(name));
+    }
+
     /// Adds an axis inside those that are there, unless it is one of them.
     pub(crate) fn push_minor(&mut self, axis: &str) {
         if !self.contains(axis) {

@@ -91,6 +91,19 @@ pub enum SpecFault {
         /// The axes with their sizes, major first.
         axes: Vec<(String, usize)>,
     },
+    /// A manual region leaves axes to a partitioner that cannot go on splitting inside of it.
+    #[error(
+        "it takes {} into its own hands and leaves {} to the partitioner, and XLA cannot compile that \
+         under GSPMD: use the partitioner `shardy`, or take all axes of the mesh",
+        manual.join(", "),
+        rest.join(", ")
+    )]
+    PartlyManual {
+        /// The region's axes.
+        manual: Vec<String>,
+        /// The others of more than one device.
+        rest: Vec<String>,
+    },
     /// A position that is not one of the mesh's devices.
     #[error("there is no device at position {position}: the mesh has {device_count}")]
     Position {

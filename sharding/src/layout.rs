@@ -104,6 +104,21 @@ impl Layout {
         self
     }
 
+    /// The same layout, none of whose rules names these axes.
+    ///
+    /// What holds inside of a manual region over them: along those axes, every device has its own
+    /// block already.
+    #[must_use]
+    pub fn without_axes(&self, names: &[&str]) -> Self {
+        let mut layout = self.clone();
+        let rules = layout.rules.iter_mut().chain(&mut layout.storage_rules);
+        let axes = rules.map(|rule| &mut rule.axes);
+        for axes in axes.chain([&mut layout.every_parameter]) {
+            axes.retain(|axis| !names.contains(&axis));
+        }
+        layout
+    }
+
     /// Chooses the partitioner of XLA; [`Partitioner::Shardy`] unless this is called.
     #[must_use]
     pub fn partitioner(mut self, partitioner: Partitioner) -> Self {

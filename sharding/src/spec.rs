@@ -40,6 +40,12 @@ impl PartitionSpec {
         }
     }
 
+    /// A spec without entries: where fewer entries than dimensions are allowed, of an array of any rank
+    /// that every device holds whole.
+    pub fn whole() -> Self {
+        Self::replicated(0)
+    }
+
     /// The entries, one for each dimension.
     pub fn entries(&self) -> &[Axes] {
         &self.entries

@@ -13,7 +13,7 @@ use std::fmt;
 use super::{Graph, ValueId};
 use shardax_sharding::Role;
 
-use crate::op::{Conv, DotDims, GatherDims, Op, Target};
+use crate::op::{CollectiveOp, Conv, DotDims, GatherDims, ManualAxis, Op, Target};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,6 +162,29 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
             Target::Host(function) => write!(f, " {}", function.name()),
             Target::Custom { name, .. } => write!(f, " {name}"),
         },
+        Op::Manual(manual) => {
+            write_axes(f, &manual.axes)?;
+            f.write_str(" in=[")?;
+            write_list(f, manual.inputs.iter(), ", ")?;
+            f.write_str("] out=[")?;
+            write_list(f, manual.outputs.iter(), ", ")?;
+            f.write_str("]")
+        }
+        Op::Collective(collective) => {
+            write_axes(f, &collective.axes)?;
+            match &collective.kind {
+                CollectiveOp::AllGather { dim, .. } | CollectiveOp::ReduceScatter(dim) => {
+                    write!(f, " dim={dim}")
+                }
+                CollectiveOp::AllToAll { split, join } => write!(f, " split={split} join={join}"),
+                CollectiveOp::Ppermute(pairs) => write!(f, " pairs={pairs:?}"),
+                CollectiveOp::Psum
+                | CollectiveOp::Pmax
+                | CollectiveOp::Pmin
+                | CollectiveOp::AxisIndex
+                | CollectiveOp::Vary => Ok(()),
+            }
+        }
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Compare(_)
@@ -179,6 +202,13 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         | Op::Remat(_)
         | Op::Tangent(_) => Ok(()),
     }
+}
+
+/// ` axes=[data, model]`
+fn write_axes(f: &mut fmt::Formatter<'_>, axes: &[ManualAxis]) -> fmt::Result {
+    f.write_str(" axes=[")?;
+    write_list(f, axes.iter().map(|axis| axis.name()), ", ")?;
+    f.write_str("]")
 }
 
 fn write_dot(f: &mut fmt::Formatter<'_>, dims: &DotDims) -> fmt::Result {

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use shardax_sharding::PartitionSpec;
+
 use super::{Equation, Graph, ValueId};
-use crate::op::{Cond, Op, Remat, Scan, While};
+use crate::op::{Cond, Manual, Op, Remat, Scan, While};
 
 /// What becomes of effects when a program is cut out of a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +133,7 @@ impl Graph {
             match &mut equation.op {
                 Op::Scan(scan) => without(&mut scan.body),
                 Op::Remat(remat) => without(&mut remat.body),
+                Op::Manual(manual) => without(&mut manual.body),
                 Op::Custom(custom) => without(&mut custom.body),
                 Op::Cond(cond) => cond.branches.iter_mut().for_each(without),
                 Op::While(looped) => {
@@ -170,6 +173,7 @@ fn prune_region(equation: &mut Equation, used: &[bool]) {
         Op::Scan(scan) => prune_scan(equation, scan, used),
         Op::Cond(cond) => prune_cond(equation, cond, used),
         Op::While(looped) => prune_while(equation, looped, used),
+        Op::Manual(manual) => prune_manual(equation, manual, used),
         // A function with a rule keeps its signature, which the rule has too.
         _ => {}
     }
@@ -239,6 +243,28 @@ fn prune_remat(equation: &mut Equation, remat: Remat, used: &[bool]) {
     equation.op = Op::Remat(Remat {
         body: Arc::new(body),
         ..remat
+    });
+}
+
+fn prune_manual(equation: &mut Equation, manual: Manual, used: &[bool]) {
+    let mut body = Arc::unwrap_or_clone(manual.body);
+    body.outputs = select(&body.outputs, used);
+    body.prune();
+    let read = body.inputs_read();
+    body.retain_inputs(&read);
+    equation.operands = select(&equation.operands, &read).into();
+    equation.results = select(&equation.results, used).into();
+    let kept = |specs: Vec<PartitionSpec>, keep: &[bool]| {
+        let pairs = specs.into_iter().zip(keep);
+        pairs
+            .filter_map(|(spec, keep)| keep.then_some(spec))
+            .collect()
+    };
+    equation.op = Op::Manual(Manual {
+        body: Arc::new(body),
+        axes: manual.axes,
+        inputs: kept(manual.inputs, &read),
+        outputs: kept(manual.outputs, used),
     });
 }
 

@@ -18,7 +18,7 @@ pub(super) fn read(x: Tensor, dim: usize, start: Tensor, size: usize) -> Tensor 
 /// `x` with `part` in its place from `start` on in dimension `dim`.
 #[track_caller]
 pub(super) fn put(x: Tensor, part: Tensor, dim: usize, start: Tensor) -> Tensor {
-    if x.ty() == part.ty() {
+    if x.ty().is_like(&part.ty()) {
         return part;
     }
     lax::dynamic_update_slice(x, part, &starts(x, dim, start))

@@ -7,6 +7,7 @@
 //! it has them all.
 
 mod elementwise;
+mod manual;
 mod parameters;
 mod regions;
 
@@ -20,6 +21,7 @@ use crate::literal::Literal;
 use crate::types::{Shape, TensorType};
 
 pub use elementwise::{Binary, Combine, Comparison, Reducer, Unary};
+pub use manual::{Collective, CollectiveOp, Manual, ManualAxis};
 pub use parameters::{
     Constraint, Conv, ConvLayout, Cumulative, DotDims, Fft, FftKind, GatherDims, Memory, Sort,
     TriangularSolve, Window,
@@ -160,6 +162,10 @@ pub enum Op {
     CustomLinear(CustomLinear),
     /// A call of what is not a part of the program.
     Foreign(Foreign),
+    /// A function that every device computes for itself.
+    Manual(Manual),
+    /// What devices tell each other in such a function.
+    Collective(Collective),
     /// A tangent with respect to which a linear program is transposed. Exists only between
     /// linearization and transposition.
     Tangent(TensorType),
@@ -213,6 +219,8 @@ impl Op {
             },
             Op::CustomLinear(_) => "custom_linear",
             Op::Foreign(_) => "foreign",
+            Op::Manual(_) => "manual",
+            Op::Collective(collective) => collective.kind.name(),
             Op::Tangent(_) => "tangent",
         }
     }
@@ -222,6 +230,7 @@ impl Op {
         match self {
             Op::Scan(scan) => smallvec![("body", &scan.body)],
             Op::Remat(remat) => smallvec![("body", &remat.body)],
+            Op::Manual(manual) => smallvec![("body", &manual.body)],
             Op::Custom(custom) => smallvec![("body", &custom.body)],
             Op::Cond(cond) => cond.branches.iter().map(|b| ("branch", b)).collect(),
             Op::While(looped) => smallvec![("cond", &looped.cond), ("body", &looped.body)],
@@ -261,6 +270,7 @@ impl Op {
             | Op::Place(_)
             | Op::CustomLinear(_)
             | Op::Foreign(_)
+            | Op::Collective(_)
             | Op::Tangent(_) => SmallVec::new(),
         }
     }

@@ -7,7 +7,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{conv, gather, window};
+use super::{collective, conv, gather, window};
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::graph::Equation;
@@ -16,7 +16,8 @@ use crate::op::{Combine, Constraint, Cumulative, Dims, DotDims, GatherDims, Op, 
 use crate::tensor::Tensor;
 use crate::trace::{emit1, fail_at};
 use crate::transform::{
-    Batch, batch_cond, batch_custom, batch_foreign, batch_remat, batch_scan, batch_while,
+    Batch, batch_cond, batch_custom, batch_foreign, batch_manual, batch_remat, batch_scan,
+    batch_while,
 };
 use crate::types::TensorType;
 
@@ -87,6 +88,7 @@ pub(crate) fn batch(
         Op::While(looped) => return batch_while(equation, looped, operands, batch),
         Op::Remat(remat) => return batch_remat(equation, remat, operands, batch),
         Op::Custom(custom) => return batch_custom(equation, custom, operands, batch),
+        Op::Manual(manual) => return batch_manual(equation, manual, operands, batch),
         Op::Foreign(foreign) => return batch_foreign(equation, foreign, operands, batch),
         Op::OptimizationBarrier => {
             let tensors: Vec<Tensor> = operands.iter().map(|o| o.tensor).collect();
@@ -181,6 +183,7 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
             let x: SmallVec<[Tensor; 2]> = operands.iter().map(|o| o.at(0, size)).collect();
             Batched::new(emit1(equation.op.clone(), &x, source), 0)
         }
+        Op::Collective(of) => collective::batch_collective(of, first.tensor, d),
         Op::Shard(constraint) => {
             let mut dims = constraint.dims.clone();
             dims.insert(d, batch.name);
@@ -201,6 +204,7 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
         | Op::Custom(_)
         | Op::CustomLinear(_)
         | Op::Foreign(_)
+        | Op::Manual(_)
         | Op::Tangent(_) => {
             let kind = ErrorKind::Derivative {
                 op: equation.op.name(),

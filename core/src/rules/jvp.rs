@@ -9,7 +9,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{elementwise, gather, linalg, order, product, window};
+use super::{collective, elementwise, gather, linalg, order, product, window};
 use crate::error::ErrorKind;
 use crate::graph::Equation;
 use crate::lax;
@@ -17,7 +17,7 @@ use crate::op::{Binary, Combine, Comparison, Dims, Foreign, Op, Reducer, Target}
 use crate::tensor::Tensor;
 use crate::trace::{emit, fail_at};
 use crate::transform::{
-    Dual, Mode, Tangents, jvp_cond, jvp_custom, jvp_remat, jvp_scan, jvp_while,
+    Dual, Mode, Tangents, jvp_cond, jvp_custom, jvp_manual, jvp_remat, jvp_scan, jvp_while,
 };
 
 /// Emits `equation` on duals.
@@ -30,6 +30,7 @@ pub(crate) fn jvp(equation: &Equation, operands: &[Dual], mode: Mode) -> SmallVe
         Op::Cond(cond) => return jvp_cond(equation, cond, operands, mode),
         Op::While(looped) => return jvp_while(equation, looped, operands, mode),
         Op::Custom(custom) => return jvp_custom(equation, custom, operands, mode),
+        Op::Manual(manual) => return jvp_manual(equation, manual, operands, mode),
         Op::Sort(sort) => return order::jvp_sort(*sort, operands),
         _ => {}
     }
@@ -147,8 +148,15 @@ fn tangents(equation: &Equation, x: &[Tensor], t: &[Option<Tensor>], y: &[Tensor
         | Op::Compare(_)
         | Op::BitcastConvert(_)
         | Op::StopGradient => none,
-        Op::Scan(_) | Op::Cond(_) | Op::While(_) | Op::Remat(_) | Op::Custom(_) | Op::Sort(_) => {
-            none
+        Op::Scan(_)
+        | Op::Cond(_)
+        | Op::While(_)
+        | Op::Remat(_)
+        | Op::Custom(_)
+        | Op::Manual(_)
+        | Op::Sort(_) => none,
+        Op::Collective(of) => {
+            smallvec![t[0].map(|t0| collective::jvp_collective(of, x[0], t0, y[0]))]
         }
         Op::Foreign(foreign) => foreign_derivative(equation, foreign),
         Op::CustomLinear(_) | Op::Tangent(_) => {

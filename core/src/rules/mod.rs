@@ -4,6 +4,7 @@
 //! than a few lines there stands in a file of its family.
 
 pub(crate) mod batch;
+mod collective;
 mod conv;
 mod elementwise;
 mod gather;

@@ -6,7 +6,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{conv, gather, linalg, window};
+use super::{collective, conv, gather, linalg, window};
 use crate::error::ErrorKind;
 use crate::graph::Equation;
 use crate::lax;
@@ -16,7 +16,8 @@ use crate::op::{
 use crate::tensor::Tensor;
 use crate::trace::fail_at;
 use crate::transform::{
-    Tangents, transpose_body, transpose_cond, transpose_custom, transpose_remat, transpose_scan,
+    Tangents, transpose_body, transpose_cond, transpose_custom, transpose_manual, transpose_remat,
+    transpose_scan,
 };
 use crate::types::TensorType;
 use shardax_sharding::Role;
@@ -40,6 +41,9 @@ pub(crate) fn transpose(
         Op::Scan(scan) => return transpose_scan(scan, operands, cotangents, equation.source),
         Op::Remat(remat) => return transpose_remat(remat, operands, cotangents, equation.source),
         Op::Cond(cond) => return transpose_cond(cond, operands, cotangents, equation.source),
+        Op::Manual(manual) => {
+            return transpose_manual(manual, operands, cotangents, equation.source);
+        }
         Op::CustomLinear(linear) => return transpose_custom(linear, operands, cotangents),
         // A rule has applied the function to its tangent.
         Op::Custom(custom) => {
@@ -152,6 +156,9 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         // Where the value was, its cotangent is wanted: it came from the other memory.
         Op::Place(memory) => smallvec![Some(lax::place(ct, memory.other()))],
         Op::Shard(constraint) => smallvec![Some(shard(ct, constraint))],
+        Op::Collective(of) if of.kind.is_linear() => {
+            smallvec![collective::transpose_collective(of, ct)]
+        }
         Op::Unary(Unary::Real) => {
             smallvec![Some(lax::binary(Binary::Complex, ct, lax::zeros(&ct.ty())))]
         }
@@ -186,6 +193,8 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         | Op::Custom(_)
         | Op::CustomLinear(_)
         | Op::Foreign(_)
+        | Op::Manual(_)
+        | Op::Collective(_)
         | Op::Tangent(_) => {
             let kind = ErrorKind::Derivative {
                 op: equation.op.name(),

@@ -93,7 +93,7 @@ pub(super) fn together(
         }
     };
     let (lhs_ty, rhs_ty) = (lhs.ty(), rhs.ty());
-    if lhs_ty == rhs_ty {
+    if lhs_ty.is_like(&rhs_ty) {
         return (lhs, rhs);
     }
     let Some(dtype) = promote(lhs_ty.dtype, rhs_ty.dtype) else {

@@ -329,7 +329,11 @@ pub fn stack(parts: impl AsRef<[Tensor]>, axis: isize) -> Tensor {
         ty.shape.insert(0, 1);
         let dim = axis_at("stack", axis, &ty, source);
         ty.shape.remove(0);
-        if let Some(other) = parts.iter().map(|p| p.ty()).find(|other| *other != ty) {
+        if let Some(other) = parts
+            .iter()
+            .map(|p| p.ty())
+            .find(|other| !other.is_like(&ty))
+        {
             let problem = format!("{other} is stacked on {ty}");
             let op = "stack";
             fail_at(ErrorKind::Shape { op, problem }, None, source)

@@ -75,16 +75,15 @@ pub(super) fn transposed(
     all: bool,
     source: Source,
 ) -> (Arc<Graph>, Vec<bool>) {
+    let ty = |value: ValueId| body.ty(value).clone();
+    let own = || body.inputs().iter().zip(operands);
     let traced = region(|| {
-        let known: Vec<Option<Tensor>> = operands
-            .iter()
-            .map(|o| (!o.linear).then(|| input(o.tensor.ty())))
+        let known: Vec<Option<Tensor>> = own()
+            .map(|(&i, o)| (!o.linear).then(|| input(ty(i))))
             .collect();
-        let cts: Vec<Option<Tensor>> = cotangents
-            .iter()
-            .map(|ct| ct.map(|ct| input(ct.ty())))
-            .collect();
-        let types = operands.iter().map(|o| o.linear.then(|| o.tensor.ty()));
+        let results = body.outputs().iter().zip(cotangents);
+        let cts: Vec<Option<Tensor>> = results.map(|(&o, ct)| ct.map(|_| input(ty(o)))).collect();
+        let types = own().map(|(&i, o)| o.linear.then(|| ty(i)));
         let linear = Linear::begin(types, source);
         let inputs: Vec<Tensor> = known
             .iter()
@@ -93,9 +92,9 @@ pub(super) fn transposed(
             .collect();
         let outputs = inline(body, &inputs);
         let mut results = linear.transpose(outputs.into_iter().map(Some).zip(cts), source);
-        for (operand, ct) in operands.iter().zip(&mut results) {
+        for ((&input, operand), ct) in own().zip(&mut results) {
             if all && operand.linear {
-                ct.get_or_insert_with(|| lax::zeros(&operand.tensor.ty()));
+                ct.get_or_insert_with(|| lax::zeros(body.ty(input)));
             }
         }
         results

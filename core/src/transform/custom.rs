@@ -177,7 +177,7 @@ fn unlike<T: Tree<Tensor>>(
     let mut count = 0;
     found.visit_leaves(&mut Path::root(), &mut |path, t| {
         let ty = graph.ty(t.value);
-        if let Some(wanted) = wanted.get(count).filter(|wanted| *wanted != ty) {
+        if let Some(wanted) = wanted.get(count).filter(|wanted| !wanted.is_like(ty)) {
             let leaf = path.leaf_of(what);
             problems.push(format!("{leaf} is {ty}, the {like} is {wanted}"));
         }

@@ -6,13 +6,18 @@
 
 use std::sync::Arc;
 
+use shardax_sharding::PartitionSpec;
+
 use super::close::finished;
 use super::linearize::{evaluate, inline};
+use crate::context::in_region;
 use crate::dtype::DType;
 use crate::error::Source;
 use crate::graph::{Equation, Graph, Scope};
 use crate::lax;
-use crate::op::{Binary, Comparison, Cond, Op, Reducer, Scan, Unary, While};
+use crate::op::{
+    Binary, Collective, CollectiveOp, Comparison, Cond, Manual, Op, Reducer, Scan, Unary, While,
+};
 use crate::tensor::Tensor;
 use crate::trace::{emit, input, program, region, with_origin};
 use crate::types::TensorType;
@@ -142,6 +147,7 @@ impl Checker {
             Op::Scan(scan) => self.scan(equation, scan, operands, first),
             Op::Cond(cond) => self.cond(equation, cond, operands, first),
             Op::While(looped) => self.while_loop(equation, looped, operands, first),
+            Op::Manual(manual) => self.manual(equation, manual, operands, first),
             Op::Remat(remat) => self.graph(&remat.body, operands, first),
             Op::Custom(custom) => self.graph(&custom.body, operands, first),
             op => {
@@ -205,6 +211,40 @@ impl Checker {
             branches: branches.map(|b| self.body(b, 0, out)).collect(),
         });
         emit_with(op, operands, first, 1, out, equation.source)
+    }
+
+    /// Devices agree on the first fault that any of them has found.
+    fn manual(
+        &mut self,
+        equation: &Equation,
+        manual: &Manual,
+        operands: &[Tensor],
+        first: Tensor,
+    ) -> (Vec<Tensor>, Tensor) {
+        let (at, out) = (operands.len(), equation.results.len());
+        let agreed = Collective {
+            kind: CollectiveOp::Pmin,
+            axes: manual.axes.clone(),
+        };
+        let body = in_region(&manual.axes, || {
+            let body = self.body(&manual.body, at, out);
+            let traced = region(|| {
+                let types = body.inputs().iter().map(|&i| body.ty(i).clone());
+                let inputs: Vec<Tensor> = types.map(input).collect();
+                let mut outputs = inline(&body, &inputs);
+                outputs[out] = lax::collective(outputs[out], agreed);
+                outputs
+            });
+            finished(traced.graph, &traced.result)
+        });
+        let scalar = [PartitionSpec::replicated(0)];
+        let op = Op::Manual(Manual {
+            body: Arc::new(body),
+            axes: manual.axes.clone(),
+            inputs: [manual.inputs.as_slice(), &scalar].concat(),
+            outputs: [manual.outputs.as_slice(), &scalar].concat(),
+        });
+        emit_with(op, operands, first, at, out, equation.source)
     }
 
     fn while_loop(

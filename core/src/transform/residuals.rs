@@ -67,10 +67,8 @@ pub(crate) fn choose(
             continue;
         };
         let bytes = |v: ValueId| graph.ty(v).host_bytes();
-        let added: Vec<ValueId> = equation
-            .operands
-            .iter()
-            .copied()
+        let operands = equation.operands.iter().copied();
+        let added: BTreeSet<ValueId> = operands
             .filter(|o| !free[o.index()] && !wanted.contains(o))
             .collect();
         let cost: usize = added.iter().map(|&o| bytes(o)).sum();
@@ -153,6 +151,7 @@ fn is_cheap(op: &Op) -> bool {
                 | Binary::Pow
                 | Binary::Rem
         ),
+        Op::Collective(collective) => !collective.kind.communicates(),
         Op::Pad { .. }
         | Op::Concatenate(_)
         | Op::Reverse(_)
@@ -178,6 +177,7 @@ fn is_cheap(op: &Op) -> bool {
         | Op::Custom(_)
         | Op::CustomLinear(_)
         | Op::Foreign(_)
+        | Op::Manual(_)
         | Op::Tangent(_) => false,
     }
 }

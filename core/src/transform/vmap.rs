@@ -110,9 +110,9 @@ fn vmap_at<A: Tree<Tensor>, R: Tree<Tensor>>(
         let ty = type_of(*t, "vmap", source);
         match next.next() {
             Some(Some(dim)) => {
-                let mut shape = ty.shape;
-                shape.remove(*dim);
-                TensorType::new(ty.dtype, shape)
+                let mut element = ty;
+                element.shape.remove(*dim);
+                element
             }
             _ => ty,
         }

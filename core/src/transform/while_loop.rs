@@ -61,7 +61,7 @@ fn while_at<C: Tree<Tensor>>(
     let condition = close(&carry, condition, op, source);
     let body = close(&carry, body, op, source);
     let decided = condition.graph.ty(condition.result.value);
-    if *decided != TensorType::scalar(DType::Bool) {
+    if !decided.is_like(&TensorType::scalar(DType::Bool)) {
         let problem = format!("the condition returns {decided}, not a boolean scalar");
         let help = "reduce it with `.any(..)` or `.all(..)`";
         fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)

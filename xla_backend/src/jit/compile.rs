@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardax_core::{
     Constraint, Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId,
-    check_finite, trace_like,
+    check_finite, trace_like, under,
 };
 use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
 
@@ -30,7 +30,9 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     retraced: Vec<String>,
 ) -> Result<Specialized<F::Args, F::Output>> {
     options.layout.validate()?;
-    let traced = trace_like(f, args, |leaf| (*signature(leaf).ty).clone())?;
+    let traced = under(&options.layout, || {
+        trace_like(f, args, |leaf| (*signature(leaf).ty).clone())
+    })?;
     let mut signatures = Vec::new();
     args.visit_leaves(&mut Path::root(), &mut |_, leaf| {
         signatures.push(signature(leaf))

@@ -11,6 +11,7 @@ mod elementwise;
 mod foreign;
 mod gather;
 mod linalg;
+mod manual;
 mod names;
 mod op;
 mod order;
@@ -32,6 +33,7 @@ use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
 use crate::error::{Error, LayoutFault, Result};
 use crate::pjrt::HostCalls;
 use foreign::order_type;
+use manual::Positions;
 use names::Locations;
 use partial::{Finder, PartialSum};
 use sharding::Annotations;
@@ -163,6 +165,7 @@ pub fn lower(program: &Program) -> Result<Module> {
         annotations: Annotations::new(layout),
         arguments,
         versions: HashMap::new(),
+        positions: Positions::new(),
         order: None,
         calls: HostCalls::new(),
         made: names_values(graph).then(HashMap::new),
@@ -210,6 +213,8 @@ struct Lowering<'a> {
     arguments: &'a [Argument],
     /// Which argument a value is under another element type or annotation.
     versions: HashMap<Ssa, usize>,
+    /// The position of the device along manual axes, where it is asked for.
+    positions: Positions,
     /// The value that the next call with an effect takes, if there are such calls.
     order: Option<Ssa>,
     calls: HostCalls,

@@ -47,6 +47,8 @@ impl Lowering<'_> {
                 self.region(&custom.body, &x, splits)
             }
             Op::Foreign(foreign) => self.foreign((graph, equation, foreign), &x, &loc),
+            Op::Manual(manual) => self.manual((graph, equation, manual), &x, &loc),
+            Op::Collective(of) => self.collective((graph, equation, of), &x, &loc),
             Op::Sort(sort) => self.sort((graph, equation, *sort), &x, &loc),
             Op::Cumulative(cumulative) => {
                 smallvec![self.cumulative((graph, equation, *cumulative), x[0], &loc)]
@@ -371,6 +373,8 @@ fn simple(
         | Op::Custom(_)
         | Op::CustomLinear(_)
         | Op::Foreign(_)
+        | Op::Manual(_)
+        | Op::Collective(_)
         | Op::Tangent(_) => write!(out, "shardax.{} {all} : {functional}", op.name()),
     }
 }

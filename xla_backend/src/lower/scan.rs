@@ -177,7 +177,7 @@ impl Lowering<'_> {
         values
     }
 
-    fn integer(&mut self, value: usize) -> Ssa {
+    pub(super) fn integer(&mut self, value: usize) -> Ssa {
         let ssa = self.out.fresh();
         self.out.line(format_args!(
             "{ssa} = stablehlo.constant dense<{value}> : tensor<i32>"
@@ -185,7 +185,7 @@ impl Lowering<'_> {
         ssa
     }
 
-    fn arithmetic(&mut self, op: &str, lhs: Ssa, rhs: Ssa) -> Ssa {
+    pub(super) fn arithmetic(&mut self, op: &str, lhs: Ssa, rhs: Ssa) -> Ssa {
         let ssa = self.out.fresh();
         self.out.line(format_args!(
             "{ssa} = stablehlo.{op} {lhs}, {rhs} : tensor<i32>"

@@ -1,25 +1,66 @@
 //! Specs in the terms of the two partitioners.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
-use shardax_core::{Constraint, Dim, TensorType};
+use shardax_core::{Constraint, Dim, ManualAxis, TensorType};
 use shardax_sharding::{Axes, Layout, Mesh, PartitionSpec, Partitioner, SpecFault};
 
+use super::manual::groups;
 use super::writer::{Ssa, tensor_type};
 
 /// Writes the layout's specs for its partitioner.
 pub(super) struct Annotations<'a> {
-    layout: &'a Layout,
+    layout: Cow<'a, Layout>,
+    /// Axes of the manual regions around, along which there is nothing to say.
+    manual: Vec<String>,
 }
 
 impl<'a> Annotations<'a> {
     pub(super) fn new(layout: &'a Layout) -> Self {
-        Annotations { layout }
+        Annotations {
+            layout: Cow::Borrowed(layout),
+            manual: Vec::new(),
+        }
     }
 
-    /// Whether there is one device, and nothing to say.
+    /// Goes into a manual region with these axes; returns what holds outside of it.
+    pub(super) fn enter(&mut self, axes: &[&str]) -> Annotations<'a> {
+        let manual = self.manual.iter().cloned();
+        let inside = Annotations {
+            layout: Cow::Owned(self.layout.without_axes(axes)),
+            manual: manual
+                .chain(axes.iter().map(|&axis| axis.to_owned()))
+                .collect(),
+        };
+        std::mem::replace(self, inside)
+    }
+
+    /// The partitioner.
+    pub(super) fn partitioner(&self) -> Partitioner {
+        self.layout.chosen_partitioner()
+    }
+
+    /// Groups of devices that take part together in a collective over these axes.
+    pub(super) fn groups(&self, axes: &[ManualAxis]) -> Vec<Vec<usize>> {
+        groups(self.layout.mesh(), axes)
+    }
+
+    /// Axes of more than one device along which the partitioner still splits.
+    pub(super) fn automatic_axes(&self) -> Vec<String> {
+        let axes = self.layout.mesh().axes().iter();
+        let automatic = axes.filter(|a| a.size() > 1 && !self.manual.iter().any(|m| m == a.name()));
+        automatic.map(|axis| axis.name().to_owned()).collect()
+    }
+
+    /// A spec as a GSPMD sharding.
+    pub(super) fn gspmd(&self, spec: &PartitionSpec) -> String {
+        gspmd(spec, self.layout.mesh())
+    }
+
+    /// Whether there is nothing to say: on one device, and where a manual region has all axes.
     pub(super) fn is_single(&self) -> bool {
-        self.layout.mesh().device_count() == 1
+        self.automatic_axes().is_empty()
     }
 
     /// The number of devices.
@@ -161,7 +202,7 @@ impl<'a> Annotations<'a> {
 }
 
 /// `@mesh, [{"data"}, {}, {?}]`
-fn shardy(spec: &PartitionSpec, open: &[bool]) -> String {
+pub(super) fn shardy(spec: &PartitionSpec, open: &[bool]) -> String {
     let entry = |(d, axes): (usize, &Axes)| {
         let mut parts: Vec<String> = axes
             .names()

@@ -125,6 +125,8 @@ fn results(
         | Op::Cond(_)
         | Op::While(_)
         | Op::Custom(_)
+        | Op::Manual(_)
+        | Op::Collective(_)
         | Op::CustomLinear(_)
         | Op::Foreign(_) => {
             let results = equation.results.iter();

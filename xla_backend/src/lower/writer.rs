@@ -127,6 +127,18 @@ impl Writer {
         self.text.push('\n');
     }
 
+    /// The end of what is written.
+    pub(super) fn position(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Writes what stands after a position in another way.
+    pub(super) fn rewrite(&mut self, from: usize, change: impl FnOnce(&str) -> String) {
+        let changed = change(&self.text[from..]);
+        self.text.truncate(from);
+        self.text.push_str(&changed);
+    }
+
     pub(super) fn finish(self) -> String {
         self.text
     }

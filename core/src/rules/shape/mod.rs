@@ -3,6 +3,7 @@
 mod contract;
 mod elementwise;
 mod gather;
+mod manual;
 mod movement;
 mod order;
 mod regions;
@@ -122,6 +123,8 @@ impl Rule<'_> {
             Op::Remat(remat) => self.remat(remat),
             Op::Custom(custom) => self.custom(custom),
             Op::CustomLinear(linear) => Ok(linear.results.iter().cloned().collect()),
+            Op::Manual(manual) => self.manual(manual),
+            Op::Collective(collective) => self.collective(collective),
             Op::Foreign(foreign) => Ok(foreign.results.iter().cloned().collect()),
         }
     }

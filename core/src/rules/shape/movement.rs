@@ -84,7 +84,7 @@ impl Rule<'_> {
         interior: &Dims,
     ) -> Result<TensorType, Fault> {
         let (ty, value) = (self.operand(0)?, self.operand(1)?);
-        if *value != TensorType::scalar(ty.dtype) {
+        if !value.is_like(&TensorType::scalar(ty.dtype)) {
             return self.dtype_error(format!("the padding {value} is not a scalar of {ty}"), None);
         }
         // What is beyond all sizes is refused as such.

@@ -21,8 +21,7 @@ impl Rule<'_> {
             let scanned = (scan.carries..scan.carries + scan.xs).contains(&i);
             let fits = if scanned {
                 operand.shape.first() == Some(&scan.length)
-                    && operand.dtype == body.ty(input).dtype
-                    && operand.shape[1..] == body.ty(input).shape[..]
+                    && operand.with_shape(&operand.shape[1..]) == *body.ty(input)
             } else {
                 operand == body.ty(input)
             };
@@ -46,7 +45,7 @@ impl Rule<'_> {
             let shape: Shape = std::iter::once(scan.length)
                 .chain(ty.shape.iter().copied())
                 .collect();
-            TensorType::new(ty.dtype, shape)
+            ty.with_shape(shape)
         });
         Ok(carries.chain(stacked).collect())
     }
@@ -54,7 +53,7 @@ impl Rule<'_> {
     /// Every branch takes the operands but the first, and returns the same types.
     pub(super) fn cond(&self, cond: &Cond) -> Result<Types, Fault> {
         let index = self.operand(0)?;
-        if *index != TensorType::scalar(DType::I32) {
+        if index.dtype != DType::I32 || index.rank() != 0 {
             return self.dtype_error(format!("the index is {index}, not an i32 scalar"), None);
         }
         let Some(first) = cond.branches.first() else {
@@ -84,7 +83,8 @@ impl Rule<'_> {
         self.takes(&looped.cond, self.operands)?;
         self.takes(&looped.body, self.operands)?;
         let decided = outputs(&looped.cond);
-        if decided.as_slice() != [TensorType::scalar(DType::Bool)] {
+        let is_boolean = |ty: &TensorType| ty.dtype == DType::Bool && ty.rank() == 0;
+        if !matches!(decided.as_slice(), [ty] if is_boolean(ty)) {
             return self.dtype_error(
                 "the condition does not return one boolean scalar".into(),
                 Some("reduce it with `.any(..)` or `.all(..)`".into()),

@@ -220,7 +220,7 @@ fn padding(op: &'static str, value: Operand, ty: &TensorType, source: Source) ->
         Operand::Number(number) => lax::full(number, &TensorType::scalar(ty.dtype)),
         Operand::Tensor(value) => {
             let value_ty = value.ty();
-            if value_ty != TensorType::scalar(ty.dtype) {
+            if !value_ty.is_like(&TensorType::scalar(ty.dtype)) {
                 let problem = format!("the value {value_ty} is not a scalar of {}", ty.dtype);
                 fail_at(argument(op, problem), None, source)
             }

@@ -45,7 +45,7 @@ pub fn cond<A: Tree<Tensor>, R: Tree<Tensor>>(
 ) -> R {
     let source = Location::caller();
     let ty = type_of(predicate, "cond", source);
-    if ty != TensorType::scalar(DType::Bool) {
+    if !ty.is_like(&TensorType::scalar(DType::Bool)) {
         let problem = format!("the predicate is {ty}, not a boolean scalar");
         let help = "compare it, and reduce it with `.any(..)` or `.all(..)`; to choose element by \
                     element, use `select`";
@@ -172,7 +172,7 @@ fn check_results<R: Tree<Tensor>>(op: &'static str, traced: &[Closed<R>], source
             continue;
         }
         for ((leaf, found), (_, wanted)) in leaves.iter().zip(&first) {
-            if found != wanted {
+            if !found.is_like(wanted) {
                 problems.push(format!(
                     "{leaf} is {found} in branch {i} and {wanted} in branch 0"
                 ));

@@ -89,7 +89,7 @@ pub(super) fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
         let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, "scan", source)));
         let x = xs.replace_leaves(&mut |_, t: &Tensor| {
             let ty = type_of(*t, "scan", source);
-            input(TensorType::new(ty.dtype, &ty.shape[1..]))
+            input(ty.with_shape(&ty.shape[1..]))
         });
         let (carry, y) = f(carry, x);
         let here = |_: &mut Path, t: &Tensor| localize(*t, source);
@@ -180,7 +180,7 @@ pub(super) fn check_carry<C: Tree<Tensor>>(
     let mut position = 0;
     carry.visit_leaves(&mut Path::root(), &mut |path, t| {
         let (before, after) = (initial.get(position).map(|t| t.ty()), graph.ty(t.value));
-        if let Some(before) = before.filter(|before| before != after) {
+        if let Some(before) = before.filter(|before| !before.is_like(after)) {
             let leaf = path.leaf_of("carry");
             problems.push(format!(
                 "{leaf} goes in as {before} and comes out as {after}"

@@ -303,6 +303,7 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
             elementwise(&|v| elementwise::reduce_precision(v[0], *exponent, *mantissa))
         }
         Op::CustomLinear(_) | Op::Tangent(_) => panic!("a tangent is left in the graph"),
+        Op::Manual(_) | Op::Collective(_) => panic!("the interpreter has one device"),
         Op::Sort(_)
         | Op::Scan(_)
         | Op::Cond(_)
