@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::fault::{SpecFault, suggestion};
 use crate::mesh::Mesh;
+use crate::strategy::Strategy;
 
 /// An error of this crate.
 ///
@@ -41,13 +42,13 @@ pub enum Error {
     },
     /// A preset layout needs axes that the mesh does not have.
     #[error(
-        "layout `{preset}` needs a mesh axis {}, and mesh {mesh} has none of that name: {}",
+        "layout `{strategy}` needs a mesh axis {}, and mesh {mesh} has none of that name: {}",
         quoted(missing),
         preset_advice(missing)
     )]
     PresetAxes {
-        /// The preset.
-        preset: crate::preset::Preset,
+        /// The preset, or several composed.
+        strategy: Strategy,
         /// The axes that are missing.
         missing: Vec<String>,
         /// The mesh.
@@ -60,6 +61,26 @@ pub enum Error {
         mesh: Mesh,
         /// Everything that is wrong, each with the rule's name.
         faults: Vec<RuleFault>,
+    },
+    /// Several names of a composition are none that are known.
+    #[error("cannot read the layout `{text}`:{}", list(faults))]
+    Strategy {
+        /// The text.
+        text: String,
+        /// What is wrong with each.
+        faults: Vec<Error>,
+    },
+    /// Layouts that are to be composed differ in what they say of one thing.
+    #[error("layouts cannot be composed:{}", list(conflicts))]
+    Compose {
+        /// Everything that they differ in.
+        conflicts: Vec<RuleConflict>,
+    },
+    /// Layouts that are to be composed are for different meshes.
+    #[error("layouts cannot be composed: one is for mesh {}, the other for mesh {}", meshes.0, meshes.1)]
+    ComposeMeshes {
+        /// The two meshes.
+        meshes: Box<(Mesh, Mesh)>,
     },
     /// A text is none of the names that are known.
     #[error("unknown {what} `{name}`{}", suggestion(name, known.iter().copied()))]
@@ -133,6 +154,21 @@ pub struct RuleFault {
     pub rule: String,
     /// What is wrong with the axes.
     pub fault: SpecFault,
+}
+
+/// One thing that composed layouts differ in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{rule} -> {} by one and {} by another: take one rule away, or write the one that you mean with \
+     `Layout::shard` on one of them",
+    axes[0],
+    axes[1]
+)]
+pub struct RuleConflict {
+    /// What the rules are for.
+    pub rule: String,
+    /// What each says.
+    pub axes: [String; 2],
 }
 
 /// One fault as it is, several as a list of lines; to stand after a colon.

@@ -7,9 +7,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::axes::Axes;
-use crate::error::{Error, RuleFault};
+use crate::error::{Error, RuleConflict, RuleFault};
 use crate::fault::SpecFault;
 use crate::mesh::Mesh;
+use crate::rule::{Rule, Rules, bare};
 use crate::spec::unknown_axis;
 
 /// A mesh, and rules from logical dimension names to its axes.
@@ -41,17 +42,15 @@ pub struct Layout {
     mesh: Mesh,
     partitioner: Partitioner,
     /// Rules for parameters and activations alike.
-    rules: Vec<Rule>,
+    rules: Rules,
     /// Rules for parameters at rest, inside those above.
-    storage_rules: Vec<Rule>,
+    storage_rules: Rules,
     /// Axes that split every parameter at rest, along whichever dimension they can.
     every_parameter: Axes,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Rule {
-    name: String,
-    axes: Axes,
+    /// Axes that split every gradient and its optimizer state besides.
+    every_gradient: Axes,
+    /// Axes that split all optimizer state besides.
+    every_state: Axes,
 }
 
 impl Layout {
@@ -60,9 +59,11 @@ impl Layout {
         Layout {
             mesh,
             partitioner: Partitioner::default(),
-            rules: Vec::new(),
-            storage_rules: Vec::new(),
+            rules: Rules::default(),
+            storage_rules: Rules::default(),
             every_parameter: Axes::default(),
+            every_gradient: Axes::default(),
+            every_state: Axes::default(),
         }
     }
 
@@ -76,22 +77,38 @@ impl Layout {
     /// Several axes (`("data", "model")`) are written major first; `()` takes a preset's rule away.
     #[must_use]
     pub fn shard(mut self, name: impl Into<String>, axes: impl Into<Axes>) -> Self {
-        set(&mut self.rules, name.into(), axes.into());
+        self.rules.entry(name.into()).axes = Some(axes.into());
+        self
+    }
+
+    /// Splits every dimension called `name` over `axes` in those arrays of which no other dimension is
+    /// split over them.
+    ///
+    /// Sequence parallelism is `shard_where_free("seq", "model")`: the residual stream
+    /// `(batch, seq, embed)` is split along `seq`, and `(batch, seq, heads, head_dim)`, whose heads have
+    /// `model`, is not. Rules of [`Layout::shard`] come first, of all dimensions; then the dimensions
+    /// take what is free from the first to the last, each axis by itself. Where [`Layout::shard`] has a
+    /// rule for the name too, these axes come inside it. That the axes divide the dimension is demanded
+    /// as everywhere: what does not is an error, not a dimension left whole.
+    #[must_use]
+    pub fn shard_where_free(mut self, name: impl Into<String>, axes: impl Into<Axes>) -> Self {
+        self.rules.entry(name.into()).free = Some(axes.into());
         self
     }
 
     /// Splits every dimension called `name` of parameters *at rest* over `axes`.
     ///
-    /// Parameters (and what has their layout: gradients, optimizer state) are stored split and gathered
-    /// over these axes where they are used. Activations do not change. Where [`Layout::shard`] has a
+    /// Parameters (and with them gradients and optimizer state) are stored split and gathered over these
+    /// axes where they are used. Activations do not change. Where [`Layout::shard`] has a
     /// rule for the name too, these axes come inside it.
     #[must_use]
     pub fn shard_parameters(mut self, name: impl Into<String>, axes: impl Into<Axes>) -> Self {
-        set(&mut self.storage_rules, name.into(), axes.into());
+        self.storage_rules.entry(name.into()).axes = Some(axes.into());
         self
     }
 
-    /// Splits every parameter at rest over `axes`, along one dimension of each: fully sharded.
+    /// Splits every parameter at rest over `axes`, along one dimension of each, and with it its gradient
+    /// and its optimizer state: fully sharded, ZeRO-3.
     ///
     /// The dimension is the first of `embed`, `mlp`, `vocab`, `heads`, `kv_heads`, `head_dim` that the
     /// parameter has, that is not split yet and that the axes divide; else the largest dimension that
@@ -104,6 +121,28 @@ impl Layout {
         self
     }
 
+    /// Splits every gradient, and its optimizer state with it, over `axes`, as
+    /// [`Layout::shard_every_parameter`] splits parameters: ZeRO-2.
+    ///
+    /// Gradients are summed into shards and stay so, and the optimizer updates shards. Parameters are
+    /// whole along these axes, and gathered once after the update.
+    #[must_use]
+    pub fn shard_every_gradient(mut self, axes: impl Into<Axes>) -> Self {
+        self.every_gradient = axes.into();
+        self
+    }
+
+    /// Splits all optimizer state over `axes`, as [`Layout::shard_every_parameter`] splits parameters:
+    /// ZeRO-1.
+    ///
+    /// The optimizer updates shards, and the parameters are gathered once after the update. Parameters
+    /// and gradients are whole along these axes.
+    #[must_use]
+    pub fn shard_every_state(mut self, axes: impl Into<Axes>) -> Self {
+        self.every_state = axes.into();
+        self
+    }
+
     /// The same layout, none of whose rules names these axes.
     ///
     /// What holds inside of a manual region over them: along those axes, every device has its own
@@ -111,9 +150,17 @@ impl Layout {
     #[must_use]
     pub fn without_axes(&self, names: &[&str]) -> Self {
         let mut layout = self.clone();
-        let rules = layout.rules.iter_mut().chain(&mut layout.storage_rules);
-        let axes = rules.map(|rule| &mut rule.axes);
-        for axes in axes.chain([&mut layout.every_parameter]) {
+        let rules = layout
+            .rules
+            .iter_mut()
+            .chain(layout.storage_rules.iter_mut());
+        let axes = rules.flat_map(|rule| rule.axes.iter_mut().chain(&mut rule.free));
+        let every = [
+            &mut layout.every_parameter,
+            &mut layout.every_gradient,
+            &mut layout.every_state,
+        ];
+        for axes in axes.chain(every) {
             axes.retain(|axis| !names.contains(&axis));
         }
         layout
@@ -138,23 +185,53 @@ impl Layout {
 
     /// The logical names that have a rule.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let rules = self.rules.iter().chain(&self.storage_rules);
+        let rules = self.rules.iter().chain(self.storage_rules.iter());
         rules.map(|rule| rule.name.as_str())
     }
 
-    /// The axes of [`Layout::shard`] for a logical name.
-    pub(crate) fn axes_of(&self, name: &str) -> Option<&Axes> {
-        find(&self.rules, name)
+    /// The rules of [`Layout::shard`] and [`Layout::shard_where_free`].
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
-    /// The axes of [`Layout::shard_parameters`] for a logical name.
-    pub(crate) fn storage_axes_of(&self, name: &str) -> Option<&Axes> {
-        find(&self.storage_rules, name)
+    /// The rules of [`Layout::shard_parameters`].
+    pub(crate) fn storage_rules(&self) -> &Rules {
+        &self.storage_rules
     }
 
-    /// The axes of [`Layout::shard_every_parameter`].
-    pub(crate) fn every_parameter_axes(&self) -> &Axes {
-        &self.every_parameter
+    /// The rules for all arrays of a kind, widest first: each applies to what those before it apply to,
+    /// and to more.
+    pub(crate) fn every(&self) -> [(Every, &Axes); 3] {
+        [
+            (Every::Parameter, &self.every_parameter),
+            (Every::Gradient, &self.every_gradient),
+            (Every::State, &self.every_state),
+        ]
+    }
+
+    /// Puts the rules of both together.
+    pub(crate) fn merge(&mut self, other: &Layout) -> Vec<RuleConflict> {
+        let mut conflicts = self.rules.merge(&other.rules, "");
+        conflicts.extend(
+            self.storage_rules
+                .merge(&other.storage_rules, " (parameters at rest)"),
+        );
+        let every = [
+            (&mut self.every_parameter, &other.every_parameter),
+            (&mut self.every_gradient, &other.every_gradient),
+            (&mut self.every_state, &other.every_state),
+        ];
+        for ((kind, _), (own, others)) in other.every().into_iter().zip(every) {
+            if own.is_empty() {
+                *own = others.clone();
+            } else if !others.is_empty() && own != others {
+                conflicts.push(RuleConflict {
+                    rule: kind.name().to_owned(),
+                    axes: [bare(own), bare(others)],
+                });
+            }
+        }
+        conflicts
     }
 
     /// Checks every rule against the mesh, also those that no array has used yet.
@@ -164,11 +241,13 @@ impl Layout {
     /// [`Error::Rules`] with every axis that the mesh does not have and every axis that one rule names
     /// twice.
     pub fn validate(&self) -> Result<(), Error> {
-        let named = self.rules.iter().chain(&self.storage_rules);
+        let named = self.rules.iter().chain(self.storage_rules.iter());
         let mut faults: Vec<RuleFault> = named
-            .flat_map(|rule| self.faults_of(&format!("`{}`", rule.name), &rule.axes))
+            .flat_map(|rule| self.faults_of(&format!("`{}`", rule.name), &rule.all_axes()))
             .collect();
-        faults.extend(self.faults_of("every parameter", &self.every_parameter));
+        for (kind, axes) in self.every() {
+            faults.extend(self.faults_of(kind.name(), axes));
+        }
         match faults.is_empty() {
             true => Ok(()),
             false => Err(Error::Rules {
@@ -203,19 +282,35 @@ impl Layout {
     }
 }
 
-fn set(rules: &mut Vec<Rule>, name: String, axes: Axes) {
-    match rules.iter_mut().find(|rule| rule.name == name) {
-        Some(rule) => rule.axes = axes,
-        None => rules.push(Rule { name, axes }),
+/// The kinds of arrays that a rule can be for without regard to names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Every {
+    Parameter,
+    Gradient,
+    State,
+}
+
+impl Every {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Every::Parameter => "every parameter",
+            Every::Gradient => "every gradient",
+            Every::State => "every state",
+        }
+    }
+
+    /// What a layout prints behind such a rule.
+    fn remark(self) -> &'static str {
+        match self {
+            Every::Parameter => AT_REST,
+            Every::Gradient => "   (gradients and optimizer state)",
+            Every::State => "   (optimizer state)",
+        }
     }
 }
 
-fn find<'a>(rules: &'a [Rule], name: &str) -> Option<&'a Axes> {
-    rules
-        .iter()
-        .find(|rule| rule.name == name)
-        .map(|rule| &rule.axes)
-}
+/// What a layout prints behind a rule for parameters at rest.
+const AT_REST: &str = "   (parameters at rest)";
 
 /// The mesh on one line, then one line a rule.
 impl fmt::Display for Layout {
@@ -227,18 +322,15 @@ impl fmt::Display for Layout {
             "mesh {}, {count} device{plural}, partitioner {}",
             self.mesh, self.partitioner
         )?;
-        let at_rest = "   (parameters at rest)";
-        let mut lines: Vec<(&str, String, &str)> = Vec::new();
-        lines.extend(
-            self.rules
-                .iter()
-                .map(|rule| (rule.name.as_str(), bare(&rule.axes), "")),
-        );
-        let storage = self.storage_rules.iter();
-        lines.extend(storage.map(|rule| (rule.name.as_str(), bare(&rule.axes), at_rest)));
-        if !self.every_parameter.is_empty() {
-            lines.push(("every parameter", bare(&self.every_parameter), at_rest));
-        }
+        let line = |rule: &Rule, remark| (rule.name.clone(), rule.to_string(), remark);
+        let mut lines: Vec<(String, String, &str)> = Vec::new();
+        lines.extend(self.rules.iter().map(|rule| line(rule, "")));
+        lines.extend(self.storage_rules.iter().map(|rule| line(rule, AT_REST)));
+        let every = self
+            .every()
+            .into_iter()
+            .filter(|(_, axes)| !axes.is_empty());
+        lines.extend(every.map(|(kind, axes)| (kind.name().to_owned(), bare(axes), kind.remark())));
         let width = lines
             .iter()
             .map(|(name, ..)| name.chars().count())
@@ -248,14 +340,6 @@ impl fmt::Display for Layout {
             writeln!(f, "  {name:width$} -> {axes}{remark}")?;
         }
         Ok(())
-    }
-}
-
-/// Axes for a reader: without quotes.
-fn bare(axes: &Axes) -> String {
-    match axes.names() {
-        [] => "not split".to_owned(),
-        names => names.join(" x "),
     }
 }
 

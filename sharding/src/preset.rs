@@ -3,33 +3,64 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::axes::Axes;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::mesh::Mesh;
+use crate::strategy::Strategy;
 
-/// A strategy known by name: `ddp`, `fsdp`, `megatron` or `megatron-fsdp`.
+/// A strategy known by name, such as `fsdp` or `megatron-sp`.
+///
+/// Several are composed by a [`Strategy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// [`Layout::ddp`].
     Ddp,
-    /// [`Layout::fsdp`].
+    /// [`Layout::zero1`].
+    Zero1,
+    /// [`Layout::zero2`].
+    Zero2,
+    /// [`Layout::fsdp`], which is called `zero3` too.
     Fsdp,
+    /// [`Layout::hsdp`].
+    Hsdp,
     /// [`Layout::megatron`].
     Megatron,
+    /// [`Layout::megatron_sp`].
+    MegatronSp,
     /// [`Layout::megatron_fsdp`].
     MegatronFsdp,
+    /// [`Layout::context`].
+    Context,
 }
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Preset; 4] = [
+    pub const ALL: [Preset; 9] = [
         Preset::Ddp,
+        Preset::Zero1,
+        Preset::Zero2,
         Preset::Fsdp,
+        Preset::Hsdp,
         Preset::Megatron,
+        Preset::MegatronSp,
         Preset::MegatronFsdp,
+        Preset::Context,
     ];
 
-    const NAMES: [&'static str; 4] = ["ddp", "fsdp", "megatron", "megatron-fsdp"];
+    /// What presets are called, `fsdp` by two names.
+    const NAMES: [&'static str; 10] = [
+        "ddp",
+        "zero1",
+        "zero2",
+        "zero3",
+        "fsdp",
+        "hsdp",
+        "megatron",
+        "megatron-sp",
+        "megatron-fsdp",
+        "context",
+    ];
 
     /// The preset's layout on a mesh.
     ///
@@ -37,38 +68,68 @@ impl Preset {
     ///
     /// [`Error::PresetAxes`] if the mesh lacks an axis that the preset needs.
     pub fn layout(self, mesh: Mesh) -> Result<Layout, Error> {
+        Strategy::from(self).layout(mesh)
+    }
+
+    /// The axes that a mesh must have for the preset. It may have others.
+    pub fn axes(self) -> &'static [&'static str] {
         match self {
-            Preset::Ddp => Layout::ddp(mesh),
-            Preset::Fsdp => Layout::fsdp(mesh),
-            Preset::Megatron => Layout::megatron(mesh),
-            Preset::MegatronFsdp => Layout::megatron_fsdp(mesh),
+            Preset::Ddp | Preset::Zero1 | Preset::Zero2 | Preset::Fsdp => &["data"],
+            Preset::Hsdp => &["replica", "data"],
+            Preset::Megatron | Preset::MegatronSp => &["model"],
+            Preset::MegatronFsdp => &["data", "model"],
+            Preset::Context => &["context"],
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Preset::Ddp => "ddp",
+            Preset::Zero1 => "zero1",
+            Preset::Zero2 => "zero2",
             Preset::Fsdp => "fsdp",
+            Preset::Hsdp => "hsdp",
             Preset::Megatron => "megatron",
+            Preset::MegatronSp => "megatron-sp",
             Preset::MegatronFsdp => "megatron-fsdp",
+            Preset::Context => "context",
         }
     }
 
-    fn needs(self, mesh: &Mesh, axes: &[&str]) -> Result<(), Error> {
-        let missing: Vec<String> = axes
-            .iter()
-            .filter(|axis| mesh.axis_size(axis).is_none())
-            .map(|axis| (*axis).to_owned())
-            .collect();
-        match missing.is_empty() {
-            true => Ok(()),
-            false => Err(Error::PresetAxes {
-                preset: self,
-                missing,
-                mesh: mesh.clone(),
-            }),
+    /// The rules, on a mesh that has the preset's axes.
+    pub(crate) fn rules(self, mesh: Mesh) -> Layout {
+        let layout = data_parallel(mesh);
+        match self {
+            Preset::Ddp => layout,
+            Preset::Zero1 => layout.shard_every_state("data"),
+            Preset::Zero2 => layout.shard_every_gradient("data"),
+            Preset::Fsdp | Preset::Hsdp => layout.shard_every_parameter("data"),
+            Preset::Megatron => tensor_parallel(layout),
+            Preset::MegatronSp => tensor_parallel(layout).shard_where_free("seq", "model"),
+            Preset::MegatronFsdp => tensor_parallel(layout).shard_every_parameter("data"),
+            Preset::Context => layout.shard("seq", "context"),
         }
     }
+}
+
+/// The batch over those of `replica` and `data` that the mesh has.
+fn data_parallel(mesh: Mesh) -> Layout {
+    let axes: Axes = ["replica", "data"]
+        .into_iter()
+        .filter(|axis| mesh.axis_size(axis).is_some())
+        .collect();
+    match axes.is_empty() {
+        true => Layout::new(mesh),
+        false => Layout::new(mesh).shard("batch", axes),
+    }
+}
+
+fn tensor_parallel(layout: Layout) -> Layout {
+    layout
+        .shard("heads", "model")
+        .shard("kv_heads", "model")
+        .shard("mlp", "model")
+        .shard("vocab", "model")
 }
 
 impl fmt::Display for Preset {
@@ -77,12 +138,13 @@ impl fmt::Display for Preset {
     }
 }
 
-/// Parses what a preset prints.
+/// Parses what a preset prints, and `zero3`.
 impl FromStr for Preset {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = Preset::ALL.into_iter().find(|preset| preset.name() == text);
+        let name = if text == "zero3" { "fsdp" } else { text };
+        let found = Preset::ALL.into_iter().find(|preset| preset.name() == name);
         found.ok_or_else(|| Error::UnknownName {
             what: "layout",
             name: text.to_owned(),
@@ -110,58 +172,171 @@ impl FromStr for Preset {
 /// | `stage` | stages of a pipeline |
 /// | `expert` | experts of a mixture |
 ///
-/// Two mesh axes have a meaning here: `data` and `model`.
+/// Four mesh axes have a meaning here: `data`, `model`, `context`, and `replica`, along which groups of
+/// `data` are repeated. Every preset splits the batch over those of `replica` and `data` that the mesh
+/// has, so that presets can be composed ([`Layout::compose`], [`Strategy`]).
 ///
 /// # Errors
 ///
-/// Each returns [`Error::PresetAxes`] if the mesh lacks an axis that it needs, `data` or `model`.
+/// Each returns [`Error::PresetAxes`] if the mesh lacks an axis that it needs ([`Preset::axes`]).
 impl Layout {
     /// Data parallelism: the batch is split over `data`, every device holds all parameters.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 8)])?;
+    /// assert_eq!(Layout::ddp(mesh.clone())?, Layout::new(mesh).shard("batch", "data"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ddp(mesh: Mesh) -> Result<Self, Error> {
-        Preset::Ddp.needs(&mesh, &["data"])?;
-        Ok(Layout::new(mesh).shard("batch", "data"))
+        Preset::Ddp.layout(mesh)
     }
 
-    /// Fully sharded data parallelism (ZeRO-3): the batch and every parameter at rest are split over
-    /// `data`. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-    /// Models", 2020.
+    /// Data parallelism that splits the optimizer's state over `data`. Each device updates its shard of
+    /// the parameters, which are gathered afterwards. Rajbhandari et al., "ZeRO: Memory Optimizations
+    /// Toward Training Trillion Parameter Models", 2020.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 8)])?;
+    /// let rules = Layout::new(mesh.clone()).shard("batch", "data").shard_every_state("data");
+    /// assert_eq!(Layout::zero1(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn zero1(mesh: Mesh) -> Result<Self, Error> {
+        Preset::Zero1.layout(mesh)
+    }
+
+    /// Data parallelism that splits gradients and the optimizer's state over `data`.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 8)])?;
+    /// let rules = Layout::new(mesh.clone()).shard("batch", "data").shard_every_gradient("data");
+    /// assert_eq!(Layout::zero2(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn zero2(mesh: Mesh) -> Result<Self, Error> {
+        Preset::Zero2.layout(mesh)
+    }
+
+    /// Fully sharded data parallelism (ZeRO-3): the batch is split over `data`, and so is every parameter
+    /// at rest, with its gradient and optimizer state.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 8)])?;
+    /// let rules = Layout::new(mesh.clone()).shard("batch", "data").shard_every_parameter("data");
+    /// assert_eq!(Layout::fsdp(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fsdp(mesh: Mesh) -> Result<Self, Error> {
-        Preset::Fsdp.needs(&mesh, &["data"])?;
-        Ok(Layout::new(mesh)
-            .shard("batch", "data")
-            .shard_every_parameter("data"))
+        Preset::Fsdp.layout(mesh)
+    }
+
+    /// Hybrid sharded data parallelism: fully sharded over `data`, the devices of a node, and repeated
+    /// over `replica`, the nodes. The batch is split over both. Zhao et al., "PyTorch FSDP: Experiences on
+    /// Scaling Fully Sharded Data Parallel", 2023.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("replica", 2), ("data", 4)])?;
+    /// let rules = Layout::new(mesh.clone())
+    ///     .shard("batch", ("replica", "data"))
+    ///     .shard_every_parameter("data");
+    /// assert_eq!(Layout::hsdp(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hsdp(mesh: Mesh) -> Result<Self, Error> {
+        Preset::Hsdp.layout(mesh)
     }
 
     /// Tensor parallelism: heads, feed-forward features and the vocabulary are split over `model`, and
     /// the batch over `data` if the mesh has that axis. Shoeybi et al., "Megatron-LM: Training
     /// Multi-Billion Parameter Language Models Using Model Parallelism", 2019.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let rules = Layout::new(mesh.clone())
+    ///     .shard("batch", "data")
+    ///     .shard("heads", "model")
+    ///     .shard("kv_heads", "model")
+    ///     .shard("mlp", "model")
+    ///     .shard("vocab", "model");
+    /// assert_eq!(Layout::megatron(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn megatron(mesh: Mesh) -> Result<Self, Error> {
-        Preset::Megatron.needs(&mesh, &["model"])?;
-        let layout = match mesh.axis_size("data") {
-            Some(_) => Layout::new(mesh).shard("batch", "data"),
-            None => Layout::new(mesh),
-        };
-        Ok(layout.tensor_parallel())
+        Preset::Megatron.layout(mesh)
+    }
+
+    /// Tensor parallelism with sequence parallelism: what `model` does not split otherwise, the residual
+    /// stream and the norms, is split along `seq`. Korthikanti et al., "Reducing Activation
+    /// Recomputation in Large Transformer Models", 2022.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let rules = Layout::megatron(mesh.clone())?.shard_where_free("seq", "model");
+    /// assert_eq!(Layout::megatron_sp(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn megatron_sp(mesh: Mesh) -> Result<Self, Error> {
+        Preset::MegatronSp.layout(mesh)
     }
 
     /// Tensor parallelism over `model` and fully sharded data parallelism over `data`.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let composed = Layout::megatron(mesh.clone())?.compose(&Layout::fsdp(mesh.clone())?)?;
+    /// assert_eq!(Layout::megatron_fsdp(mesh)?, composed);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn megatron_fsdp(mesh: Mesh) -> Result<Self, Error> {
-        Preset::MegatronFsdp.needs(&mesh, &["data", "model"])?;
-        let layout = Layout::new(mesh).shard("batch", "data").tensor_parallel();
-        Ok(layout.shard_every_parameter("data"))
+        Preset::MegatronFsdp.layout(mesh)
     }
 
-    fn tensor_parallel(self) -> Self {
-        self.shard("heads", "model")
-            .shard("kv_heads", "model")
-            .shard("mlp", "model")
-            .shard("vocab", "model")
+    /// Context parallelism: sequences are split over `context`, and the batch over `data` if the mesh has
+    /// that axis. Liu et al., "Ring Attention with Blockwise Transformers for Near-Infinite Context",
+    /// 2023.
+    ///
+    /// ```
+    /// # use shardax_sharding::{Error, Layout, Mesh};
+    /// # fn main() -> Result<(), Error> {
+    /// let mesh = Mesh::new([("data", 2), ("context", 4)])?;
+    /// let rules = Layout::new(mesh.clone()).shard("batch", "data").shard("seq", "context");
+    /// assert_eq!(Layout::context(mesh)?, rules);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn context(mesh: Mesh) -> Result<Self, Error> {
+        Preset::Context.layout(mesh)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Dim, Role};
 
     #[test]
     fn presets_are_read_by_name() {
@@ -169,25 +344,32 @@ mod tests {
             assert_eq!(preset.to_string().parse(), Ok(preset));
             assert!(Preset::NAMES.contains(&preset.name()));
         }
+        assert_eq!("zero3".parse(), Ok(Preset::Fsdp));
         assert_eq!(
             "megatronfsdp".parse::<Preset>().unwrap_err().to_string(),
-            "unknown layout `megatronfsdp`: did you mean `megatron-fsdp`? There are ddp, fsdp, \
-             megatron, megatron-fsdp"
+            "unknown layout `megatronfsdp`: did you mean `megatron-fsdp`? There are ddp, zero1, \
+             zero2, zero3, fsdp, hsdp, megatron, megatron-sp, megatron-fsdp, context"
         );
     }
 
     #[test]
-    fn every_preset_fits_a_mesh_of_data_and_model() {
-        let mesh = Mesh::new([("data", 2), ("model", 4)]).unwrap();
+    fn every_preset_fits_a_mesh_of_its_axes() {
         for preset in Preset::ALL {
-            assert_eq!(preset.layout(mesh.clone()).unwrap().validate(), Ok(()));
+            let mesh = Mesh::new(preset.axes().iter().map(|axis| (*axis, 2))).unwrap();
+            assert_eq!(preset.layout(mesh).unwrap().validate(), Ok(()));
         }
     }
 
     #[test]
-    fn megatron_needs_no_data_axis() {
-        let layout = Layout::megatron(Mesh::new([("model", 4)]).unwrap()).unwrap();
-        assert_eq!(layout.validate(), Ok(()));
+    fn every_preset_splits_the_batch_over_all_that_there_is() {
+        let axes = ["replica", "data", "context", "model"];
+        let mesh = Mesh::new(axes.map(|axis| (axis, 2))).unwrap();
+        for preset in Preset::ALL {
+            let layout = preset.layout(mesh.clone()).unwrap();
+            let batch = layout.resolve(Role::Activation, &[Dim::Logical("batch")], &[8]);
+            let spec = batch.unwrap().spec.to_string();
+            assert_eq!(spec, r#"P(("replica", "data"))"#, "{preset}");
+        }
     }
 
     #[test]

@@ -5,19 +5,42 @@ use std::cmp::Reverse;
 use crate::axes::Axes;
 use crate::dim::Dim;
 use crate::fault::{Dimension, Note, SpecFault};
-use crate::layout::Layout;
+use crate::layout::{Every, Layout};
 use crate::spec::{PartitionSpec, unknown_axis};
 
 /// What an array is for, which decides the rules that apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A value computed on the way: the rules of [`Layout::shard`].
+    /// A value computed on the way: the rules of [`Layout::shard`] and [`Layout::shard_where_free`].
     Activation,
-    /// A parameter at rest, its gradient, its optimizer state: all rules.
+    /// A parameter at rest: these, and those of [`Layout::shard_parameters`] and
+    /// [`Layout::shard_every_parameter`].
     Parameter,
-    /// A parameter where it is used, gathered over the axes that split it at rest only: the rules of
-    /// [`Layout::shard`].
+    /// A parameter where it is used, gathered over the axes that split it at rest only: the rules for an
+    /// activation.
     ParameterAtUse,
+    /// The gradient of a parameter: the rules for the parameter at rest, and inside them that of
+    /// [`Layout::shard_every_gradient`].
+    Gradient,
+    /// What an optimizer keeps of a parameter: the rules for the gradient, and inside them that of
+    /// [`Layout::shard_every_state`].
+    State,
+}
+
+impl Role {
+    /// How far the rules of [`Layout::every`] apply.
+    fn stored(self) -> &'static [Every] {
+        match self {
+            Role::Activation | Role::ParameterAtUse => &[],
+            Role::Parameter => &[Every::Parameter],
+            Role::Gradient => &[Every::Parameter, Every::Gradient],
+            Role::State => &[Every::Parameter, Every::Gradient, Every::State],
+        }
+    }
+
+    fn is_stored(self) -> bool {
+        !self.stored().is_empty()
+    }
 }
 
 /// The spec of one array, and what a report should say of how it came about.
@@ -51,20 +74,18 @@ impl Layout {
         dims: &[Dim],
         shape: &[usize],
     ) -> Result<Resolved, Vec<SpecFault>> {
-        let mut spec: PartitionSpec = dims.iter().map(|dim| self.entry(role, *dim)).collect();
+        let mut spec: PartitionSpec = dims.iter().map(|dim| self.entry(*dim)).collect();
+        self.split_where_free(&mut spec, dims);
+        if role.is_stored() {
+            self.split_at_rest(&mut spec, dims);
+        }
         let faults = spec.faults(self.mesh(), shape, Some(dims));
         if !faults.is_empty() {
             return Err(faults);
         }
-        let notes = match role {
-            Role::Activation | Role::ParameterAtUse => Vec::new(),
-            Role::Parameter => self.split_somewhere(
-                &mut spec,
-                shape,
-                Some(dims),
-                |index| matches!(dims[index], Dim::Logical(name) if !WALKED.contains(&name)),
-            )?,
-        };
+        let may_split =
+            |index: usize| matches!(dims[index], Dim::Logical(name) if !WALKED.contains(&name));
+        let notes = self.split_as_every(role, &mut spec, shape, Some(dims), may_split)?;
         Ok(Resolved { spec, notes })
     }
 
@@ -84,43 +105,77 @@ impl Layout {
         shape: &[usize],
     ) -> Result<Resolved, Vec<SpecFault>> {
         let mut spec = PartitionSpec::replicated(shape.len());
-        let notes = match role {
-            Role::Activation | Role::ParameterAtUse => Vec::new(),
-            Role::Parameter => {
-                self.split_somewhere(&mut spec, shape, None, |index| index >= leading)?
-            }
-        };
+        let notes = self.split_as_every(role, &mut spec, shape, None, |index| index >= leading)?;
         Ok(Resolved { spec, notes })
     }
 
-    fn entry(&self, role: Role, dim: Dim) -> Axes {
+    fn entry(&self, dim: Dim) -> Axes {
         match dim {
             Dim::Unsharded | Dim::Open => Axes::default(),
             Dim::Mesh(_) if self.mesh().axes().is_empty() => Axes::default(),
             Dim::Mesh(axes) => Axes::from(axes),
             Dim::Logical(name) => {
-                let mut axes = self.axes_of(name).cloned().unwrap_or_default();
-                if role == Role::Parameter {
-                    let storage = self.storage_axes_of(name).into_iter();
-                    storage
-                        .flat_map(Axes::names)
-                        .for_each(|axis| axes.push_minor(axis));
-                }
-                axes
+                let rule = self.rules().get(name);
+                rule.and_then(|rule| rule.axes.clone()).unwrap_or_default()
             }
         }
     }
 
-    /// Does what [`Layout::shard_every_parameter`] says to a valid spec; `is_free` tells which
-    /// dimensions may be chosen for their size alone.
-    fn split_somewhere(
+    /// Does what [`Layout::shard_where_free`] says.
+    fn split_where_free(&self, spec: &mut PartitionSpec, dims: &[Dim]) {
+        for (index, dim) in dims.iter().enumerate() {
+            let Dim::Logical(name) = dim else { continue };
+            let free = self.rules().get(name).and_then(|rule| rule.free.as_ref());
+            for axis in free.into_iter().flat_map(Axes::names) {
+                if !spec.is_split_over(axis) {
+                    spec.push_minor(index, axis);
+                }
+            }
+        }
+    }
+
+    /// Does what [`Layout::shard_parameters`] says.
+    fn split_at_rest(&self, spec: &mut PartitionSpec, dims: &[Dim]) {
+        for (index, dim) in dims.iter().enumerate() {
+            let Dim::Logical(name) = dim else { continue };
+            let rule = self.storage_rules().get(name);
+            let axes = rule.and_then(|rule| rule.axes.as_ref());
+            for axis in axes.into_iter().flat_map(Axes::names) {
+                spec.push_minor(index, axis);
+            }
+        }
+    }
+
+    /// Does what the rules for all parameters, gradients and states say, one after the other, so that
+    /// what has more of them is split further and not otherwise.
+    fn split_as_every(
         &self,
+        role: Role,
         spec: &mut PartitionSpec,
         shape: &[usize],
         dims: Option<&[Dim]>,
-        is_free: impl Fn(usize) -> bool,
+        may_split: impl Fn(usize) -> bool,
     ) -> Result<Vec<Note>, Vec<SpecFault>> {
-        let axes = self.unused_axes(spec)?;
+        let mut notes = Vec::new();
+        for (kind, axes) in self.every() {
+            if role.stored().contains(&kind) {
+                notes.extend(self.split_somewhere(axes, spec, shape, dims, &may_split)?);
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Does what [`Layout::shard_every_parameter`] says to a valid spec; `may_split` tells which
+    /// dimensions may be chosen for their size alone.
+    fn split_somewhere(
+        &self,
+        axes: &Axes,
+        spec: &mut PartitionSpec,
+        shape: &[usize],
+        dims: Option<&[Dim]>,
+        may_split: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Note>, Vec<SpecFault>> {
+        let axes = self.unused_axes(axes, spec)?;
         let parts: usize = axes.iter().map(|(_, size)| size).product();
         let mut notes = Vec::new();
         if axes.is_empty() {
@@ -149,7 +204,7 @@ impl Layout {
 
         let shard = spec.shard_shape(self.mesh(), shape)?;
         let largest = (0..shape.len())
-            .filter(|&index| is_free(index) && shard[index].is_multiple_of(parts))
+            .filter(|&index| may_split(index) && shard[index].is_multiple_of(parts))
             .max_by_key(|&index| (shard[index], Reverse(index)));
         match largest {
             Some(index) => {
@@ -170,20 +225,23 @@ impl Layout {
         Ok(notes)
     }
 
-    /// The axes of [`Layout::shard_every_parameter`] that do not split the array yet, with their sizes.
-    fn unused_axes(&self, spec: &PartitionSpec) -> Result<Vec<(String, usize)>, Vec<SpecFault>> {
-        let (mut axes, mut faults) = (Vec::new(), Vec::new());
-        for axis in self.every_parameter_axes().names() {
-            let is_used = spec.entries().iter().any(|entry| entry.contains(axis))
-                || axes.iter().any(|(used, _)| used == axis);
+    /// Those of the axes that do not split the array yet, with their sizes.
+    fn unused_axes(
+        &self,
+        axes: &Axes,
+        spec: &PartitionSpec,
+    ) -> Result<Vec<(String, usize)>, Vec<SpecFault>> {
+        let (mut unused, mut faults) = (Vec::new(), Vec::new());
+        for axis in axes.names() {
+            let is_used = spec.is_split_over(axis) || unused.iter().any(|(used, _)| used == axis);
             match self.mesh().axis_size(axis) {
                 None => faults.push(unknown_axis(self.mesh(), axis, None)),
-                Some(size) if !is_used => axes.push((axis.clone(), size)),
+                Some(size) if !is_used => unused.push((axis.clone(), size)),
                 Some(_) => {}
             }
         }
         match faults.is_empty() {
-            true => Ok(axes),
+            true => Ok(unused),
             false => Err(faults),
         }
     }
@@ -305,6 +363,95 @@ mod tests {
             .resolve(Role::ParameterAtUse, &[EMBED, MLP], &[64, 256])
             .unwrap();
         assert_eq!(at_use.spec.to_string(), r#"P(_, "model")"#);
+    }
+
+    #[test]
+    fn free_axes_go_where_no_other_dimension_has_them() {
+        let (seq, heads) = (Dim::Logical("seq"), Dim::Logical("heads"));
+        let spec = |layout: &Layout, dims: &[Dim], shape: &[usize]| {
+            let resolved = layout.resolve(Role::Activation, dims, shape).unwrap();
+            resolved.spec.to_string()
+        };
+        let layout = Layout::new(mesh())
+            .shard("heads", "model")
+            .shard_where_free("seq", "model");
+        assert_eq!(spec(&layout, &[seq, EMBED], &[8, 6]), r#"P("model", _)"#);
+        assert_eq!(spec(&layout, &[seq, heads], &[8, 8]), r#"P(_, "model")"#);
+        assert_eq!(spec(&layout, &[heads, seq], &[8, 8]), r#"P("model", _)"#);
+
+        // The first of several takes an axis, and each axis is looked at by itself.
+        let layout = Layout::new(mesh())
+            .shard("heads", "model")
+            .shard_where_free("seq", ("data", "model"))
+            .shard_where_free("embed", "model");
+        assert_eq!(
+            spec(&layout, &[EMBED, seq], &[8, 8]),
+            r#"P("model", "data")"#
+        );
+        assert_eq!(
+            spec(&layout, &[seq, EMBED], &[8, 8]),
+            r#"P(("data", "model"), _)"#
+        );
+        assert_eq!(
+            spec(&layout, &[seq, heads], &[8, 8]),
+            r#"P("data", "model")"#
+        );
+
+        // Both parts of a rule, the plain one outside.
+        let layout = Layout::new(mesh())
+            .shard_where_free("seq", "model")
+            .shard("seq", "data");
+        assert_eq!(spec(&layout, &[seq], &[8]), r#"P(("data", "model"))"#);
+    }
+
+    #[test]
+    fn free_axes_must_divide_too() {
+        let layout = Layout::new(mesh()).shard_where_free("seq", "model");
+        assert_eq!(
+            faults(&layout, &[Dim::Logical("seq"), EMBED], &[6, 8]),
+            [
+                "dimension 0 (`seq`) of size 6 is not divisible by model=4: make the size a \
+                 multiple of 4, choose mesh sizes that divide 6, or remove the rule for `seq`"
+            ]
+        );
+    }
+
+    #[test]
+    fn gradients_and_states_are_split_where_their_rules_say() {
+        let spec = |layout: &Layout, role| {
+            let resolved = layout.resolve(role, &[EMBED, MLP], &[8, 16]).unwrap();
+            resolved.spec.to_string()
+        };
+        let (whole, split) = (r#"P(_, "model")"#, r#"P("data", "model")"#);
+        let base = Layout::new(mesh()).shard("mlp", "model");
+        let one = base.clone().shard_every_state("data");
+        let two = base.clone().shard_every_gradient("data");
+        let three = base.shard_every_parameter("data");
+        for (layout, expected) in [
+            (one, [whole, whole, split]),
+            (two, [whole, split, split]),
+            (three, [split, split, split]),
+        ] {
+            let roles = [Role::Parameter, Role::Gradient, Role::State];
+            assert_eq!(roles.map(|role| spec(&layout, role)), expected);
+            assert_eq!(spec(&layout, Role::ParameterAtUse), whole);
+        }
+    }
+
+    #[test]
+    fn what_has_more_rules_is_split_further() {
+        let mesh = Mesh::new([("replica", 2), ("data", 2), ("model", 2)]).unwrap();
+        let layout = Layout::new(mesh)
+            .shard_every_parameter("data")
+            .shard_every_gradient(("data", "model"))
+            .shard_every_state("replica");
+        let spec = |role| {
+            let resolved = layout.resolve(role, &[EMBED, MLP, LAYERS], &[8, 8, 8]);
+            resolved.unwrap().spec.to_string()
+        };
+        assert_eq!(spec(Role::Parameter), r#"P("data", _, _)"#);
+        assert_eq!(spec(Role::Gradient), r#"P("data", "model", _)"#);
+        assert_eq!(spec(Role::State), r#"P(("data", "replica"), "model", _)"#);
     }
 
     #[test]

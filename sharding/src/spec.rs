@@ -51,10 +51,20 @@ impl PartitionSpec {
         &self.entries
     }
 
+    /// Whether an axis splits any dimension.
+    pub(crate) fn is_split_over(&self, axis: &str) -> bool {
+        self.entries.iter().any(|entry| entry.contains(axis))
+    }
+
+    /// Splits a dimension by an axis, inside those that split it already.
+    pub(crate) fn push_minor(&mut self, index: usize, axis: &str) {
+        self.entries[index].push_minor(axis);
+    }
+
     /// Splits a dimension by further axes, inside those that split it already.
     pub(crate) fn split(&mut self, index: usize, axes: &[(String, usize)]) {
         for (axis, _) in axes {
-            self.entries[index].push_minor(axis);
+            self.push_minor(index, axis);
         }
     }
 
