@@ -24,7 +24,7 @@
 
 pub use shardax_core::*;
 pub use shardax_macros::{Module, shard};
-pub use shardax_sharding::{Layout, Mesh, Partitioner, Preset, picture};
+pub use shardax_sharding::{Layout, Mesh, Partitioner, Preset, Strategy, picture};
 pub use shardax_train as train;
 pub use shardax_xla as xla;
 pub use shardax_xla::{Array, ArrayTree, Jit, Program, Runtime, Sharding, jit};
@@ -34,10 +34,10 @@ pub mod prelude {
     pub use crate::random::Key;
     pub use crate::{
         Array, ArrayTree, DType, Dim, Layout, Leaf, Mesh, Module, PartitionSpec, Partitioner, Path,
-        Preset, Stack, Tensor, TensorType, Tree, all_gather, all_to_all, axis_index, axis_size,
-        concatenate, cond, einsum, fori_loop, grad, jit, jvp, manual, nn, pmax, pmean, ppermute,
-        psum, reduce_scatter, remat, s, scan, scope, shard, stack, switch, value_and_grad, vjp,
-        vmap, while_loop,
+        Preset, Stack, Strategy, Tensor, TensorType, Tree, all_gather, all_to_all, axis_index,
+        axis_size, concatenate, cond, einsum, fori_loop, grad, jit, jvp, manual, nn, pmax, pmean,
+        ppermute, psum, reduce_scatter, remat, s, scan, scope, shard, stack, switch,
+        value_and_grad, vjp, vmap, while_loop,
     };
 }
 

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use shardax_sharding::{Dim, PartitionSpec};
+use shardax_sharding::{Dim, PartitionSpec, Role};
 
 /// What may stand at the leaves of a [`Tree`].
 ///
@@ -220,6 +220,7 @@ pub struct Path {
     /// Dimensions that a container puts before those of its leaves (`layers` in a stack).
     leading: Vec<Dim>,
     annotation: Option<&'static [Dim]>,
+    is_state: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,6 +266,14 @@ impl Path {
         result
     }
 
+    /// Walks a part that an optimizer keeps of the parameters; `#[module(state)]` on a field writes this.
+    pub fn state<R>(&mut self, walk: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = std::mem::replace(&mut self.is_state, true);
+        let result = walk(self);
+        self.is_state = outer;
+        result
+    }
+
     fn within<R>(&mut self, segment: Segment, walk: impl FnOnce(&mut Self) -> R) -> R {
         self.segments.push(segment);
         let result = walk(self);
@@ -276,6 +285,15 @@ impl Path {
     pub fn dims(&self) -> Option<Vec<Dim>> {
         let own = self.annotation?;
         Some(self.leading.iter().chain(own).copied().collect())
+    }
+
+    /// What the leaf is where it rests, to a layout: [`Role::State`] within [`Path::state`], else
+    /// [`Role::Parameter`].
+    pub fn role(&self) -> Role {
+        match self.is_state {
+            true => Role::State,
+            false => Role::Parameter,
+        }
     }
 
     /// The outermost segment, where that is an index: which argument of several it is.

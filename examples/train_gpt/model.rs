@@ -59,6 +59,7 @@ impl Block {
 
     #[shard(batch, seq, embed)]
     fn attention(&self, x: Tensor) -> Tensor {
+        #[shard(batch, seq, _, heads, head_dim)]
         let qkv = x.dot(self.wqkv) + self.bqkv;
         let [q, k, v] = [0, 1, 2].map(|i| qkv.index(2, i));
         #[shard(batch, seq, heads, head_dim)]

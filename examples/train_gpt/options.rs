@@ -27,9 +27,10 @@ pub(crate) struct Options {
     /// Names and sizes of the device grid's axes, such as data=2,model=4
     #[arg(long)]
     pub(crate) mesh: Option<Mesh>,
-    /// How the run is spread over the mesh: ddp, fsdp, megatron or megatron-fsdp
+    /// How the run is spread over the mesh: ddp, zero1, zero2, fsdp, hsdp, megatron, megatron-sp,
+    /// megatron-fsdp, context, or several with + between them
     #[arg(long, default_value = "megatron")]
-    pub(crate) layout: Preset,
+    pub(crate) layout: Strategy,
     /// Which partitioner of XLA spreads it: shardy or gspmd
     #[arg(long, default_value = "shardy")]
     pub(crate) partitioner: Partitioner,
@@ -54,25 +55,41 @@ pub(crate) enum Dtype {
 }
 
 impl Options {
-    /// The mesh with the preset's rules. Without `--mesh` up to four devices share each layer under
-    /// tensor parallelism, and the others have batches of their own.
+    /// The mesh with the strategy's rules. Without `--mesh` up to four devices share each layer under
+    /// tensor parallelism, and up to four a sequence under context parallelism; two groups are replicas
+    /// of each other if the strategy has any; the others have batches of their own.
     pub(crate) fn layout(&self) -> Result<Layout, Box<dyn Error>> {
         let devices = self.devices.map_or(8, NonZeroUsize::get);
-        let model = [4, 2]
-            .into_iter()
-            .find(|n| devices.is_multiple_of(*n))
-            .unwrap_or(1);
-        let mesh = match (&self.mesh, self.layout) {
-            (Some(mesh), _) => mesh.clone(),
-            (None, Preset::Ddp | Preset::Fsdp) => Mesh::new([("data", devices)])?,
-            (None, Preset::Megatron | Preset::MegatronFsdp) => {
-                Mesh::new([("data", devices / model), ("model", model)])?
-            }
+        let mesh = match &self.mesh {
+            Some(mesh) => mesh.clone(),
+            None => Mesh::new(self.default_axes(devices))?,
         };
         if let Some(devices) = self.devices {
             mesh.check_devices(devices.get())?;
         }
         Ok(self.layout.layout(mesh)?.partitioner(self.partitioner))
+    }
+
+    /// `data`, and what else the strategy needs, major first.
+    fn default_axes(&self, devices: usize) -> Vec<(&'static str, usize)> {
+        let (mut axes, mut left) = (Vec::new(), devices);
+        for (axis, sizes) in [
+            ("model", &[4, 2][..]),
+            ("context", &[4, 2]),
+            ("replica", &[2]),
+        ] {
+            if self.layout.axes().contains(&axis) {
+                let fits = |n: &&usize| left.is_multiple_of(**n);
+                let size = sizes.iter().find(fits).copied().unwrap_or(1);
+                axes.push((axis, size));
+                left /= size;
+            }
+        }
+        axes.push(("data", left));
+        axes.reverse();
+        // Replicas are groups of `data`.
+        axes.sort_by_key(|(axis, _)| *axis != "replica");
+        axes
     }
 
     /// The model's sizes, and the number of sequences in a batch.

@@ -15,7 +15,7 @@ mod shard;
 use proc_macro::TokenStream;
 
 #[doc = include_str!("../docs/module.md")]
-#[proc_macro_derive(Module, attributes(shard))]
+#[proc_macro_derive(Module, attributes(shard, module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     module::derive(input.into(), &root::path()).into()
 }

@@ -5,7 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Data, DeriveInput, Field, Fields, GenericArgument, GenericParam, Generics, Member,
+    Attribute, Data, DeriveInput, Field, Fields, GenericArgument, GenericParam, Generics, Member,
     PathArguments, PathSegment, Type, TypeParam, parse_quote,
 };
 
@@ -46,6 +46,8 @@ struct Part {
     /// Whether it mentions a leaf; otherwise it is configuration, which is cloned.
     is_walked: bool,
     dims: Option<Dims>,
+    /// Whether an optimizer keeps it of the parameters.
+    is_state: bool,
 }
 
 impl Module {
@@ -60,6 +62,12 @@ impl Module {
             errors.at(
                 attribute,
                 "`#[shard]` annotates the fields of a module, one by one",
+            );
+        }
+        for attribute in input.attrs.iter().filter(|a| a.path().is_ident("module")) {
+            errors.at(
+                attribute,
+                "`#[module(state)]` marks fields of a module, one by one",
             );
         }
         let fields = match input.data {
@@ -124,6 +132,7 @@ impl Module {
         };
         let annotation = dims::take(&mut field.attrs, errors);
         let is_walked = self.mentions_leaves(field.ty.to_token_stream());
+        let is_state = is_state(&field.attrs, is_walked, errors);
         let may_annotate = self.is_of_leaves(&field.ty);
         let dims = annotation.and_then(|annotation| {
             let dims = Dims::of(&annotation, errors);
@@ -148,6 +157,7 @@ impl Module {
             ty: field.ty,
             is_walked,
             dims,
+            is_state,
         }
     }
 
@@ -316,6 +326,10 @@ impl Part {
             Member::Named(ident) => ident.unraw().to_string(),
             Member::Unnamed(index) => index.index.to_string(),
         };
+        let walk = match self.is_state {
+            true => quote!(__path.state(|__path| #walk)),
+            false => walk,
+        };
         match &self.dims {
             Some(dims) => {
                 let dims = dims.expand(root);
@@ -324,6 +338,32 @@ impl Part {
             None => quote!(__path.field(#name, |__path| #walk)),
         }
     }
+}
+
+/// Whether a field is marked `#[module(state)]`. There is nothing else to say of it so far.
+fn is_state(attributes: &[Attribute], is_walked: bool, errors: &mut Errors) -> bool {
+    let mut is_state = false;
+    for attribute in attributes.iter().filter(|a| a.path().is_ident("module")) {
+        let marks = attribute
+            .parse_args::<Ident>()
+            .is_ok_and(|ident| ident == "state");
+        if !marks {
+            errors.at(
+                attribute,
+                "write `#[module(state)]`, for what an optimizer keeps of the parameters",
+            );
+        } else if is_state {
+            errors.at(attribute, "`#[module(state)]` is here twice");
+        } else if !is_walked {
+            errors.at(
+                attribute,
+                "this field has no leaves to be state: its type does not mention the leaf, so it is \
+                 configuration",
+            );
+        }
+        is_state |= marks;
+    }
+    is_state
 }
 
 /// The containers whose leaves an annotation can be of.
@@ -484,6 +524,34 @@ mod tests {
             only.contains(&spaceless(&header)),
             "{header} is not in {only}"
         );
+    }
+
+    #[test]
+    fn state_is_marked() {
+        let adam = expanded(quote!(
+            struct Adam<P> {
+                #[module(state)]
+                first: P,
+            }
+        ));
+        let leaf = quote!(root::Tree::<__L>::map_leaves(&self.first, __path, __f));
+        let walk = quote!(__path.field("first", |__path| __path.state(|__path| #leaf)));
+        assert!(adam.contains(&spaceless(&walk)), "{walk} is not in {adam}");
+        let wrong = expanded(quote!(
+            #[module(state)]
+            struct Adam<P> {
+                #[module(stat)]
+                first: P,
+                #[module]
+                second: P,
+                #[module(state)]
+                rate: f64,
+                #[module(state)]
+                #[module(state)]
+                third: P,
+            }
+        ));
+        assert_eq!(wrong.matches("compile_error").count(), 5, "{wrong}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Optimizers.
 //!
 //! An optimizer is a plain value of numbers. Its state is a tree of the parameters' structure, with
-//! their annotations, so that a layout that splits a parameter splits its state the same way.
+//! their annotations, so that a layout that splits a parameter splits its state the same way. A layout
+//! may split state further (ZeRO): an update is computed where state lies, of shards of parameters and
+//! gradients.
 
 use std::panic::Location;
 
-use shardax_core::{DType, Path, Tensor, Tree, at, mistake};
+use shardax_core::{DType, Path, Role, Tensor, Tree, at, mistake};
 use shardax_macros::Module;
 
 use crate::trees::differences;
@@ -70,8 +72,10 @@ impl Default for AdamW {
 #[derive(Clone, Debug, Module)]
 pub struct Moments<P> {
     /// Means of gradients.
+    #[module(state)]
     pub first: P,
     /// Means of their squares.
+    #[module(state)]
     pub second: P,
 }
 
@@ -124,7 +128,8 @@ impl AdamW {
             let Some((g, (m, v))) = moments.next() else {
                 return *p;
             };
-            let g = g.cast(DType::F32);
+            let g = g.shard_leaf(path, Role::State).cast(DType::F32);
+            let shard = p.shard_leaf(path, Role::State);
             let m = m * self.b1 + g * (1.0 - self.b1);
             let v = v * self.b2 + g.square() * (1.0 - self.b2);
             first.push(m);
@@ -132,9 +137,12 @@ impl AdamW {
             let mut update = (m / bias1) / ((v / bias2).sqrt() + self.eps);
             let rank = p.rank().saturating_sub(usize::from(path.is_stacked()));
             if (self.decays)(path, rank) {
-                update += p.cast(DType::F32) * self.weight_decay;
+                update += shard.cast(DType::F32) * self.weight_decay;
             }
-            (p.cast(DType::F32) - update * self.lr).cast(p.dtype())
+            let updated = (shard.cast(DType::F32) - update * self.lr).cast(p.dtype());
+            // Shards are computed, and only then gathered.
+            let updated = updated.shard_leaf(path, Role::State);
+            updated.shard_leaf(path, Role::Parameter)
         });
         let moments = Moments {
             first: state.first.with_leaves(&first),

@@ -140,6 +140,8 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
                 Role::Activation => ")",
                 Role::Parameter => ") at rest",
                 Role::ParameterAtUse => ") at use",
+                Role::Gradient => ") as gradient",
+                Role::State => ") as state",
             })
         }
         Op::Scan(scan) => {

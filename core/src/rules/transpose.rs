@@ -235,7 +235,7 @@ pub(super) fn inverse(permutation: &[usize]) -> Dims {
 }
 
 /// The cotangent of a parameter that was gathered for use is summed as it was used, and then cut as
-/// the parameter rests: together a reduce-scatter. The first constraint keeps the partitioner from
+/// gradients rest: together a reduce-scatter. The first constraint keeps the partitioner from
 /// carrying the cut on into the activations that the cotangent is computed from.
 fn shard(ct: Tensor, constraint: &Constraint) -> Tensor {
     let ct = lax::shard(ct, constraint.clone());
@@ -243,11 +243,11 @@ fn shard(ct: Tensor, constraint: &Constraint) -> Tensor {
         Role::ParameterAtUse => lax::shard(
             ct,
             Constraint {
-                role: Role::Parameter,
+                role: Role::Gradient,
                 ..constraint.clone()
             },
         ),
-        Role::Parameter | Role::Activation => ct,
+        Role::Parameter | Role::Gradient | Role::State | Role::Activation => ct,
     }
 }
 

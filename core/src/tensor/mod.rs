@@ -31,6 +31,7 @@ use crate::lax;
 use crate::op::{Constraint, Op};
 use crate::trace::{FrameId, emit1, type_of};
 use crate::tree::Leaf;
+use crate::tree::Path;
 use crate::types::{Shape, TensorType};
 
 pub use arithmetic::Operand;
@@ -99,6 +100,31 @@ impl Tensor {
             role: Role::Activation,
         };
         lax::shard(self, constraint)
+    }
+
+    /// States how the leaf of a tree at `path` lies on the mesh as a parameter, a gradient or optimizer
+    /// state: what a layout's rules for `role` say of the dimensions that the leaf is annotated with. The
+    /// same value, unchanged, where it has no annotation.
+    ///
+    /// Optimizers state so where an update is computed. A layout that splits only state makes of it that
+    /// each device updates a shard, and of the results that parameters are gathered.
+    ///
+    /// ```
+    /// use shardax_core::{DType, Path, Role, Tensor, TensorType, Tree, trace};
+    ///
+    /// fn in_shards<P: Tree<Tensor>>(parameters: P) -> P {
+    ///     parameters.replace_leaves(&mut |path, leaf| leaf.shard_leaf(path, Role::State))
+    /// }
+    /// let program = trace(in_shards, TensorType::new(DType::F32, [3]))?;
+    /// assert_eq!(program.graph.equations().len(), 0);
+    /// # Ok::<(), shardax_core::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn shard_leaf(self, path: &Path, role: Role) -> Tensor {
+        match path.dims() {
+            Some(dims) => parameter(self, &dims, role, Location::caller()),
+            None => self,
+        }
     }
 
     /// The same value, which a [`Policy`](crate::Policy) of rematerialization knows by this name.

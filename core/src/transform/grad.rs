@@ -44,7 +44,7 @@ pub fn grad<P: Tree<Tensor>, O: Objective>(f: impl Fn(P) -> O) -> impl Fn(P) -> 
 /// The function's result and its gradient with respect to every leaf of its argument.
 ///
 /// Leaves with `#[shard]` annotations are used where the layout wants parameters while they
-/// compute, and their gradients lie where it wants parameters at rest.
+/// compute, and their gradients lie where it wants gradients.
 ///
 /// A loss that is not a scalar of a floating-point type, and leaves of integer types, are errors.
 ///
@@ -113,7 +113,7 @@ fn differentiated<P: Tree<Tensor>, O: Objective>(
             .flatten()
             .unwrap_or_else(|| lax::zeros(&parameter_leaf.ty()));
         match path.dims() {
-            Some(dims) => parameter(gradient, &dims, Role::Parameter, source),
+            Some(dims) => parameter(gradient, &dims, Role::Gradient, source),
             None => gradient,
         }
     });

@@ -140,6 +140,7 @@ impl Placement<'_> {
                 let dims = path.dims().or(stated_dims);
                 let (spec, notes) = match (path.dims(), stated) {
                     (Some(dims), _) => self.resolve(
+                        path.role(),
                         described("argument", &path.to_string(), &signature.ty),
                         &dims,
                         shape,
@@ -181,8 +182,8 @@ impl Placement<'_> {
                 let ty = graph.ty(value);
                 let spec = match (path.dims(), stated_of_output(graph, value)) {
                     (Some(dims), _) => {
-                        self.resolve(described("result", &path.to_string(), ty), &dims, &ty.shape)
-                            .0
+                        let what = described("result", &path.to_string(), ty);
+                        self.resolve(path.role(), what, &dims, &ty.shape).0
                     }
                     (None, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
                     (None, None) => PartitionSpec::replicated(ty.rank()),
@@ -199,11 +200,12 @@ impl Placement<'_> {
     /// Where the annotation of a leaf puts it.
     fn resolve(
         &mut self,
+        role: Role,
         what: String,
         dims: &[Dim],
         shape: &[usize],
     ) -> (PartitionSpec, Vec<Note>) {
-        match self.layout.resolve(Role::Parameter, dims, shape) {
+        match self.layout.resolve(role, dims, shape) {
             Ok(resolved) => (resolved.spec, resolved.notes),
             Err(faults) => {
                 self.faults
