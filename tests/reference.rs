@@ -120,6 +120,35 @@ fn tiny_under_megatron_fsdp() {
     tiny(Layout::megatron_fsdp(data2_model4()).unwrap());
 }
 
+/// A strategy by name, on a mesh.
+fn strategy(name: &str, mesh: &str) -> Layout {
+    let strategy: Strategy = name.parse().unwrap();
+    strategy.layout(mesh.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn tiny_under_each_stage_of_zero() {
+    tiny(strategy("zero1", "data=8"));
+    tiny(strategy("zero2", "data=8"));
+    tiny(strategy("hsdp", "replica=2,data=4"));
+}
+
+#[test]
+fn tiny_under_sequence_and_context_parallelism() {
+    tiny(strategy("megatron-sp", "data=2,model=4"));
+    tiny(strategy("context", "data=2,context=4"));
+}
+
+#[test]
+fn tiny_under_compositions() {
+    tiny(strategy("zero1+megatron-sp", "data=2,model=4"));
+    tiny(strategy(
+        "zero2+megatron+context",
+        "data=2,context=2,model=2",
+    ));
+    tiny(strategy("hsdp+megatron-sp", "replica=2,data=2,model=2"));
+}
+
 #[test]
 fn small_under_every_layout() {
     small(Layout::single());

@@ -11,6 +11,7 @@ mod elementwise;
 mod foreign;
 mod gather;
 mod linalg;
+mod lookup;
 mod manual;
 mod names;
 mod op;
@@ -33,6 +34,7 @@ use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
 use crate::error::{Error, LayoutFault, Result};
 use crate::pjrt::HostCalls;
 use foreign::order_type;
+use lookup::Tables;
 use manual::Positions;
 use names::Locations;
 use partial::{Finder, PartialSum};
@@ -231,6 +233,8 @@ struct Block<'a> {
     splits: Splits,
     /// By the result of the annotation that they are under.
     sums: HashMap<ValueId, PartialSum<'a>>,
+    /// Of lookups in tables that are split along their rows.
+    tables: Tables,
     /// The types as they are spelled, by value.
     types: Vec<OnceCell<String>>,
 }
@@ -252,9 +256,11 @@ impl<'a> Block<'a> {
             });
             sums.extend(found.map(|sum| (equation.results[0], sum)));
         }
+        let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
         Block {
             splits: finder.splits,
             sums,
+            tables,
             types: Vec::new(),
         }
     }

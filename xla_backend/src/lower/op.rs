@@ -10,6 +10,7 @@ use smallvec::smallvec;
 
 use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
+use super::lookup::Lookup;
 use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
 
@@ -24,8 +25,12 @@ impl Lowering<'_> {
         let loc = self
             .locations
             .reference(equation.source, &equation.scope, equation.op.name());
-        let x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
-        let results: Results = match &equation.op {
+        let mut x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
+        let lookup = Lookup::of(equation, block);
+        if let Some(lookup) = &lookup {
+            self.before_lookup(lookup, (graph, equation), &mut x, &loc);
+        }
+        let mut results: Results = match &equation.op {
             Op::Scan(scan) => self.scan((graph, equation, scan), values, block, &loc),
             Op::Remat(remat) => {
                 let operands = if remat.recomputes {
@@ -130,6 +135,9 @@ impl Lowering<'_> {
                 smallvec![ssa]
             }
         };
+        if let Some(lookup) = &lookup {
+            self.after_lookup(lookup, (graph, equation), &mut results, &loc);
+        }
         if let Some(made) = &mut self.made {
             let number = self.locations.number(&loc);
             for &result in &results {

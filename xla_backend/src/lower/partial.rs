@@ -43,7 +43,7 @@ pub(super) struct PartialSum<'a> {
 /// Finds terms in a graph.
 pub(super) struct Finder<'a> {
     graph: &'a Graph,
-    definitions: Vec<Option<&'a shardax_core::Equation>>,
+    pub(super) definitions: Vec<Option<&'a shardax_core::Equation>>,
     uses: Vec<usize>,
     pub(super) splits: Splits,
 }

@@ -1,0 +1,101 @@
+//! ZeRO and hybrid sharding: what of the state lies where, and what is told because of it.
+
+use shardax::prelude::*;
+
+use super::CollectiveKind::{AllGather, AllReduce};
+use super::{
+    SCALARS, check_kinds, check_loops, compiled, data8, forward_and_backward, is_in_loop, layers,
+    parameter_bytes, reports, sizes,
+};
+use crate::CollectiveReport;
+
+/// Bytes of all parameters.
+fn all_parameters() -> u64 {
+    parameter_bytes(false, |p| p.bytes) + layers() * parameter_bytes(true, |p| p.bytes)
+}
+
+/// Every gradient is reduced over `axes` once, those of a layer in the backward loop and in one.
+#[track_caller]
+fn check_reduced_once(report: &CollectiveReport, axes: &[&str]) {
+    let inside = sizes(report, AllReduce, axes, is_in_loop);
+    assert_eq!(inside, [parameter_bytes(true, |p| p.bytes)], "{report}");
+    let outside: u64 = sizes(report, AllReduce, axes, |c| !is_in_loop(c))
+        .iter()
+        .sum();
+    let gradients = parameter_bytes(false, |p| p.bytes);
+    assert!(
+        (gradients..=gradients + 2 * SCALARS).contains(&outside),
+        "{outside} {gradients}\n{report}"
+    );
+}
+
+/// The parameters are gathered once, after the update.
+#[track_caller]
+fn check_gathered_once(report: &CollectiveReport) {
+    assert_eq!(
+        sizes(report, AllGather, &["data"], is_in_loop),
+        [0; 0],
+        "{report}"
+    );
+    let gathered: u64 = sizes(report, AllGather, &["data"], |_| true).iter().sum();
+    assert_eq!(gathered, all_parameters(), "{report}");
+}
+
+#[test]
+fn zero_1_and_2_reduce_each_gradient_and_gather_each_parameter_once() {
+    for layout in [Layout::zero1(data8()), Layout::zero2(data8())] {
+        for report in reports(layout.unwrap()) {
+            check_loops(&report);
+            check_kinds(&report, &[(AllGather, "data"), (AllReduce, "data")]);
+            check_reduced_once(&report, &["data"]);
+            check_gathered_once(&report);
+        }
+    }
+}
+
+/// The bytes that a device has of the state that a step takes, and those of what it makes on the way.
+fn bytes(layout: Layout) -> (u64, u64) {
+    let memory = compiled(layout).memory().unwrap();
+    (memory.argument, memory.temp)
+}
+
+#[test]
+fn each_stage_splits_more_of_the_state() {
+    let all = all_parameters();
+    let layouts = [Layout::ddp, Layout::zero1, Layout::zero2, Layout::fsdp];
+    let [ddp, zero1, zero2, zero3] = layouts.map(|layout| bytes(layout(data8()).unwrap()));
+    // Parameters and two moments; beside them the tokens and the step.
+    let small = 8 * 1024;
+    for ((arguments, _), expected) in [
+        (ddp, 3 * all),
+        (zero1, all + 2 * all / 8),
+        (zero2, all + 2 * all / 8),
+        (zero3, 3 * all / 8),
+    ] {
+        assert!(
+            (expected..expected + small).contains(&arguments),
+            "{arguments} {expected}"
+        );
+    }
+    // The gradients of a step are shards from where they are summed.
+    let stacked = layers() * parameter_bytes(true, |p| p.bytes);
+    let saved = ddp.1.saturating_sub(zero2.1);
+    assert!(saved >= stacked * 3 / 4, "{saved} {stacked}");
+}
+
+#[test]
+fn hybrid_sharding_gathers_within_a_group_and_reduces_over_all() {
+    let mesh = Mesh::new([("replica", 2), ("data", 4)]).unwrap();
+    for report in reports(Layout::hsdp(mesh).unwrap()) {
+        check_loops(&report);
+        check_kinds(&report, &[(AllGather, "data"), (AllReduce, "replica data")]);
+        check_reduced_once(&report, &["replica", "data"]);
+        let [forward, _] = forward_and_backward(&report);
+        let gathered: u64 = sizes(&report, AllGather, &["data"], |c| {
+            is_in_loop(c) && c.loops[0].body == forward
+        })
+        .iter()
+        .sum();
+        assert_eq!(gathered, parameter_bytes(true, |p| p.bytes), "{report}");
+    }
+}

@@ -1,0 +1,181 @@
+//! Lookups in a table whose rows are split over devices.
+//!
+//! Each device looks up those rows that it has, and the results are summed: what vocab parallelism is.
+//! The partitioner does so as long as nothing else of the lookup is split over the same axes. Where the
+//! indices are, as under sequence parallelism, it brings the whole table to every device, and the whole
+//! gradient of it in the backward pass. Here the indices, and what is looked up for them, are stated not
+//! to be split over the axes of the table; the sum is cut again where the program wants it split.
+
+use std::collections::HashMap;
+
+use shardax_core::{Constraint, Equation, Graph, Op, Role, TensorType, ValueId};
+use shardax_sharding::{Axes, PartitionSpec};
+
+use super::split::Splits;
+use super::writer::{Results, Ssa};
+use super::{Block, Lowering};
+
+/// By the first result of a gather or scatter of rows, the axes that split the table's rows.
+pub(super) type Tables = HashMap<ValueId, Axes>;
+
+/// The gathers and scatters of a graph whose tables are split along their rows.
+///
+/// A gather's table is known by its own split, that which a scatter adds to by the annotation of the
+/// gradient that it becomes.
+pub(super) fn tables<'a>(
+    graph: &'a Graph,
+    definitions: &[Option<&'a Equation>],
+    splits: &Splits,
+    resolve: &dyn Fn(&Constraint, &TensorType) -> Option<PartitionSpec>,
+) -> Tables {
+    let mut found = Tables::new();
+    for equation in graph.equations() {
+        match &equation.op {
+            Op::Gather { dims, .. } => {
+                let axes = dims
+                    .rows_axis()
+                    .map(|axis| splits[equation.operands[0].index()][axis].clone());
+                found.extend(axes.map(|axes| (equation.results[0], axes)));
+            }
+            Op::Shard(constraint) if constraint.role == Role::ParameterAtUse => {
+                let operand = equation.operands[0];
+                if let Some(spec) = resolve(constraint, graph.ty(operand)) {
+                    scatters(definitions, operand, spec.entries().to_vec(), &mut found);
+                }
+            }
+            _ => {}
+        }
+    }
+    found.retain(|_, axes| !axes.is_empty());
+    found
+}
+
+/// The scatters that a gradient is a sum of.
+fn scatters(
+    definitions: &[Option<&Equation>],
+    value: ValueId,
+    entries: Vec<Axes>,
+    found: &mut Tables,
+) {
+    let Some(equation) = definitions[value.index()] else {
+        return;
+    };
+    match &equation.op {
+        Op::Binary(shardax_core::Binary::Add) => {
+            for &operand in &equation.operands {
+                scatters(definitions, operand, entries.clone(), found);
+            }
+        }
+        Op::Convert(_) => scatters(definitions, equation.operands[0], entries, found),
+        Op::Transpose(permutation) => {
+            let mut before = entries.clone();
+            for (to, &from) in permutation.iter().enumerate() {
+                before[from] = entries[to].clone();
+            }
+            scatters(definitions, equation.operands[0], before, found);
+        }
+        Op::Scatter { dims, .. } => {
+            let axes = dims.rows_axis().map(|axis| entries[axis].clone());
+            found.extend(axes.map(|axes| (value, axes)));
+        }
+        _ => {}
+    }
+}
+
+/// What is to be stated of a lookup.
+pub(super) struct Lookup {
+    table: Axes,
+    indices: Vec<Axes>,
+    /// Of the rows that are looked up or added, the split of each dimension, as far as it is known.
+    rows: Vec<Axes>,
+    /// The first dimension of `rows` that is one of the indices'.
+    axis: usize,
+}
+
+impl Lookup {
+    /// The lookup that an equation is, if its table and anything else of it are split over the same axes.
+    pub(super) fn of(equation: &Equation, block: &Block) -> Option<Self> {
+        let table = block.tables.get(equation.results.first()?)?.clone();
+        let (dims, rows) = match &equation.op {
+            Op::Gather { dims, .. } => (dims, equation.results[0]),
+            Op::Scatter { dims, .. } => (dims, equation.operands[2]),
+            _ => return None,
+        };
+        let (axis, indices) = (dims.rows_axis()?, block.split(equation.operands[1]));
+        let rows = block.split(rows);
+        let is_shared = |axes: &Axes| axes.names().iter().any(|axis| table.contains(axis));
+        let apart = !indices.iter().chain(&rows).any(is_shared);
+        (!apart).then_some(Lookup {
+            table,
+            indices,
+            rows,
+            axis,
+        })
+    }
+
+    /// The axes of a dimension without those of the table, and whether nothing was known of it.
+    fn left(&self, axes: &Axes) -> (Axes, bool) {
+        let names = axes.names().iter();
+        let left = names.filter(|axis| !self.table.contains(axis)).cloned();
+        (left.collect(), axes.is_empty())
+    }
+
+    /// Where the indices are to lie.
+    fn indices(&self) -> Vec<(Axes, bool)> {
+        self.indices.iter().map(|axes| self.left(axes)).collect()
+    }
+
+    /// Where the rows are to lie, along the dimensions of the indices as these.
+    fn rows(&self) -> Vec<(Axes, bool)> {
+        let rows = self.rows.iter().enumerate();
+        rows.map(|(d, axes)| {
+            let of_indices = d.checked_sub(self.axis).and_then(|d| self.indices.get(d));
+            self.left(of_indices.filter(|axes| !axes.is_empty()).unwrap_or(axes))
+        })
+        .collect()
+    }
+}
+
+impl Lowering<'_> {
+    /// States where the operands of a lookup lie.
+    pub(super) fn before_lookup(
+        &mut self,
+        lookup: &Lookup,
+        (graph, equation): (&Graph, &Equation),
+        operands: &mut Results,
+        loc: &str,
+    ) {
+        let ty = |i: usize| graph.ty(equation.operands[i]);
+        operands[1] = self.kept_apart(&lookup.indices(), operands[1], ty(1), loc);
+        if let Op::Scatter { .. } = equation.op {
+            operands[2] = self.kept_apart(&lookup.rows(), operands[2], ty(2), loc);
+        }
+    }
+
+    /// States where the result of a gather lies.
+    pub(super) fn after_lookup(
+        &mut self,
+        lookup: &Lookup,
+        (graph, equation): (&Graph, &Equation),
+        results: &mut Results,
+        loc: &str,
+    ) {
+        if let Op::Gather { .. } = equation.op {
+            let ty = graph.ty(equation.results[0]);
+            results[0] = self.kept_apart(&lookup.rows(), results[0], ty, loc);
+        }
+    }
+
+    fn kept_apart(
+        &mut self,
+        entries: &[(Axes, bool)],
+        value: Ssa,
+        ty: &TensorType,
+        loc: &str,
+    ) -> Ssa {
+        let spec = PartitionSpec::from_iter(entries.iter().map(|(axes, _)| axes.clone()));
+        let open: Vec<bool> = entries.iter().map(|(_, open)| *open).collect();
+        let text = self.annotations.statement(&spec, &open, value, ty);
+        self.assign(&text, loc)
+    }
+}
