@@ -7,6 +7,8 @@
 
 use std::panic::Location;
 
+use super::blockwise::BlockSizes;
+use super::ring::Split;
 use super::{check_float, check_number, refuse, window};
 use crate::dtype::DType;
 use crate::lax;
@@ -116,6 +118,9 @@ impl AttentionOptions {
 pub fn attention(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions) -> Tensor {
     method("attention", Location::caller(), || {
         let problem = Problem::new("attention", [q, k, v], options);
+        if let Some(split) = Split::of(&problem, [q, k]) {
+            return split.attend(&problem, [q, k, v], BlockSizes::default());
+        }
         let q = problem.grouped(q);
         let whole = problem.whole();
         let (scores, _) = problem.scores(q, k, options.bias, &whole);

@@ -17,6 +17,8 @@ mod dropout;
 mod embedding;
 mod loss;
 mod norm;
+mod pairs;
+mod ring;
 mod rope;
 mod softmax;
 mod window;
