@@ -163,7 +163,7 @@ fn outputs(body: &Graph) -> Vec<Varying> {
 }
 
 /// The same function of inputs, and with outputs, that vary at least over these axes.
-fn promoted(body: &Arc<Graph>, least: &[Varying], results: &[Varying]) -> Arc<Graph> {
+pub(crate) fn promoted(body: &Arc<Graph>, least: &[Varying], results: &[Varying]) -> Arc<Graph> {
     let fits = |own: Vec<Varying>, least: &[Varying]| {
         own.iter()
             .zip(least)

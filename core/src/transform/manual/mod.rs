@@ -174,6 +174,13 @@ fn manual_at<A: Tree<Tensor>, R: Tree<Tensor>>(
     let specs = outputs.of(&closed.result);
     region.outputs = checked(&region, specs, &found, false, &mut faults);
     differing(&region, &found, &mut faults);
+    if closed.graph.has_effect() {
+        faults.push(
+            "something inside prints or calls the host for an effect, which has no order among devices \
+             that compute for themselves: return the value, and print it outside"
+                .to_owned(),
+        );
+    }
     refuse(faults, source);
     region.body = Arc::new(closed.graph);
     let results = emit(Op::Manual(region), &closed.operands, source);
@@ -222,19 +229,21 @@ fn own_axes(axes: &Axes, layout: &Layout, faults: &mut Vec<String>) -> Vec<Manua
                 faults.push(format!(
                     "the mesh has no axis `{name}`: {near}there are {all}"
                 ));
-                continue;
+                // Specs that name it have no fault of their own.
+                1
             }
             Some(size) => size,
         };
+        if own.iter().any(|axis| axis.name() == name) {
+            faults.push(format!("axis `{name}` is named twice"));
+            continue;
+        }
         if is_outer(name) {
             faults.push(format!(
                 "axis `{name}` is manual already, in a region around this one: leave it out here"
             ));
-        } else if own.iter().any(|axis| axis.name() == name) {
-            faults.push(format!("axis `{name}` is named twice"));
-        } else {
-            own.push(ManualAxis::new(name, size));
         }
+        own.push(ManualAxis::new(name, size));
     }
     if axes.is_empty() {
         let rest = mesh.axes().iter().filter(|axis| !is_outer(axis.name()));
