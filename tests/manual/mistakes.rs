@@ -69,10 +69,10 @@ fn axes_that_are_not_there_or_manual_already() {
         "`psum`: axis `data` is not manual here\n  help: call it inside of a function that is given to \
          `manual` with this axis"
     );
-    let other = |x: Tensor| manual("data", rows(), rows(), |x: Tensor| psum(x, "datum"))(x);
+    let other = |x: Tensor| manual("data", rows(), rows(), |x: Tensor| psum(x, "dta"))(x);
     assert_eq!(
         message(other, matrix([4, 4])),
-        "`psum`: axis `datum` is not manual here: did you mean `data`?\n  help: the regions around this \
+        "`psum`: axis `dta` is not manual here: did you mean `data`?\n  help: the regions around this \
          call have data"
     );
 }
