@@ -20,8 +20,10 @@
 #![forbid(unsafe_code)]
 
 mod axes;
+mod blocks;
 mod dim;
 mod error;
+mod exchange;
 mod fault;
 mod groups;
 mod layout;
@@ -34,8 +36,10 @@ mod spec;
 mod strategy;
 
 pub use axes::Axes;
+pub use blocks::Blocks;
 pub use dim::Dim;
 pub use error::{Error, MeshFault, RuleConflict, RuleFault};
+pub use exchange::{Exchange, Piece};
 pub use fault::{Dimension, Note, SpecFault, did_you_mean};
 pub use layout::{Layout, Partitioner};
 pub use mesh::{Mesh, MeshAxis};
