@@ -231,7 +231,7 @@ fn call(repeat: usize, devices: usize) -> Result<Value, Box<dyn Error>> {
     };
     let execute_once = || -> Result<Duration, xla::Error> {
         let begin = Instant::now();
-        let shard = |device: usize, input: usize| &arrays[input].shards()[device];
+        let shard = |device: usize, input: usize| &arrays[input].buffers()[device];
         let results = executable.execute(100, shard, &ExecuteOptions::default())?;
         let elapsed = begin.elapsed();
         results.launch.wait()?;
@@ -304,7 +304,7 @@ fn step(repeat: usize, size: Size, name: &str) -> Result<Value, Box<dyn Error>> 
         .map(|input| input.sharding.as_ref().clone());
     let sharding = sharding.ok_or("the step has no arguments")?;
     let runtime = Runtime::shared(layout.mesh().device_count())?;
-    let put = |batch: &Array| batch.put(runtime.client(), sharding.clone());
+    let put = |batch: &Array| batch.put(&runtime, &sharding);
     let batches = batches.iter().map(put).collect::<Result<Vec<_>, _>>()?;
     let mut blocking = Vec::new();
     for i in 0..repeat + 5 {

@@ -27,7 +27,9 @@ pub use shardax_macros::{Module, shard};
 pub use shardax_sharding::{Layout, Mesh, Partitioner, Preset, Strategy, picture};
 pub use shardax_train as train;
 pub use shardax_xla as xla;
-pub use shardax_xla::{Array, ArrayTree, Jit, Program, Runtime, Sharding, jit};
+pub use shardax_xla::{
+    Array, ArrayTree, Jit, Program, Reshard, Runtime, Shard, Sharding, TypeTree, jit,
+};
 
 /// What most programs import.
 pub mod prelude {

@@ -186,7 +186,7 @@ fn a_mesh_axis_that_does_not_divide_an_array_put_there() -> xla::Result<()> {
     let runtime = Runtime::shared(8)?;
     let sharding: Sharding = split.sharding().unwrap().clone();
     assert_eq!(
-        message(ones(&[6]).put(runtime.client(), sharding)),
+        message(ones(&[6]).put(&runtime, &sharding)),
         "the layout does not fit the program:\
          \n  array f32[6]: dimension 0 of size 6 is not divisible by data=8: make the size a multiple of \
          8, choose mesh sizes that divide 6, or leave the dimension unsplit"
@@ -481,9 +481,9 @@ fn arrays_of_two_clients() -> xla::Result<()> {
         message(add.call((x.clone(), y.clone()))),
         "cannot call `add`:\
          \n  argument `1` f32[3] belongs to another client than the program: make it by programs of the \
-         same runtime, or move it through the host with `to_vec` and `Array::from_slice`"
+         same runtime, or move it with `Array::put`"
     );
-    let moved = Array::from_slice(&y.to_vec::<f32>()?, y.shape())?;
+    let moved = y.put(&one, x.sharding().unwrap())?;
     assert_eq!(add.call((x, moved))?.to_vec::<f32>()?, [2.0; 3]);
     Ok(())
 }
@@ -500,7 +500,13 @@ fn arrays_that_lie_elsewhere() -> xla::Result<()> {
         message(jit(annotated).layout(&layout).call(whole.clone())),
         "cannot call `annotated`:\
          \n  the argument f32[8] lies as P(_) on data=8, and the program wants it as P(\"data\") on data=8: \
-         make it by a program whose result is annotated so, or put it there with `Array::put`"
+         move it there with `Array::reshard`, all arguments with `Jit::place`, or make it by a program \
+         whose result is annotated so"
+    );
+    let step = jit(annotated).layout(&layout);
+    assert_eq!(
+        step.call(step.place(whole.clone())?)?.to_vec::<f32>()?,
+        [4.0; 8]
     );
     for (layout, mesh) in [
         (Layout::single(), "(one device)"),
@@ -513,11 +519,12 @@ fn arrays_that_lie_elsewhere() -> xla::Result<()> {
             message(plus.call((whole.clone(), ones(&[1])))),
             format!(
                 "cannot call `plus`:\
-                 \n  argument `0` f32[8] lies as P(_) on data=8, and the program runs on {mesh}: make it \
-                 by a program of the same layout, or move it through the host with `to_vec` and \
-                 `Array::from_slice`"
+                 \n  argument `0` f32[8] lies as P(_) on data=8, and the program runs on {mesh}: move the \
+                 arguments there with `Jit::place`, or a tree of arrays with `.place(&layout)`"
             )
         );
+        let placed = plus.place((whole.clone(), ones(&[1])))?;
+        assert_eq!(plus.call(placed)?.to_vec::<f32>()?, [3.0; 8]);
     }
     Ok(())
 }

@@ -55,13 +55,13 @@ fn arguments_are_donated_whole() -> xla::Result<()> {
     let pair = swap.call((ones(&[3]), ones(&[3])))?;
     let kept = pair.clone();
     let last = swap.call(pair)?;
-    assert!(kept.0.shards()[0].is_deleted() && kept.1.shards()[0].is_deleted());
+    assert!(kept.0.buffers()[0].is_deleted() && kept.1.buffers()[0].is_deleted());
     let add = jit(|x: Tensor, pair: (Tensor, Tensor)| (pair.0 + x, pair.1 - x)).donate(&[1]);
     let x = jit(|| Tensor::ones(DType::F32, [3])).call(())?;
     let kept = last.clone();
     let (sum, difference) = add.call((x.clone(), last))?;
-    assert!(kept.0.shards()[0].is_deleted() && kept.1.shards()[0].is_deleted());
-    assert!(!x.shards()[0].is_deleted());
+    assert!(kept.0.buffers()[0].is_deleted() && kept.1.buffers()[0].is_deleted());
+    assert!(!x.buffers()[0].is_deleted());
     assert_eq!(
         (sum.to_vec::<f32>()?, difference.to_vec::<f32>()?),
         (vec![5.0; 3], vec![3.0; 3])

@@ -88,7 +88,7 @@ fn a_call_returns_before_the_result_is_there() -> Result<()> {
     x.wait()?;
     let start = Instant::now();
     let y = slow.call(x)?;
-    let (launched, was_ready) = (start.elapsed(), y.shards()[0].ready_event()?.is_ready()?);
+    let (launched, was_ready) = (start.elapsed(), y.buffers()[0].ready_event()?.is_ready()?);
     y.wait()?;
     let finished = start.elapsed();
     assert!(
@@ -271,8 +271,8 @@ fn results_keep_their_sharding() -> Result<()> {
             weight.w.sharding().unwrap().to_string(),
             "P(\"data\", _) on data=8"
         );
-        assert_eq!(weight.w.shards().len(), 8);
-        assert_eq!(weight.w.shards()[3].dims(), [2, 3]);
+        assert_eq!(weight.w.buffers().len(), 8);
+        assert_eq!(weight.w.buffers()[3].dims(), [2, 3]);
     }
     assert_eq!(weight.w.to_vec::<f32>()?, [32.0; 48]);
     assert_eq!(traces.load(Ordering::Relaxed), 1);
@@ -287,18 +287,18 @@ fn donated_memory_is_given_over() -> Result<()> {
     let (new, _) = step.call((state, batch()))?;
     for array in [&old.w, &old.momentum, &old.step] {
         assert!(
-            array.shards().iter().all(|shard| shard.is_deleted()),
+            array.buffers().iter().all(|shard| shard.is_deleted()),
             "{array:?}"
         );
     }
-    assert!(new.w.shards().iter().all(|shard| !shard.is_deleted()));
+    assert!(new.w.buffers().iter().all(|shard| !shard.is_deleted()));
     let types = new.types();
     let program: Program = step.compile((types, batch().ty().clone()))?;
     let memory = program.memory()?;
     assert_eq!(memory.alias, 2 * 64 * 4 + 4, "all of the state: {memory:?}");
     let kept = jit(train).layout(&data8());
     kept.call((new.clone(), batch()))?;
-    assert!(!new.w.shards()[0].is_deleted());
+    assert!(!new.w.buffers()[0].is_deleted());
     Ok(())
 }
 

@@ -147,51 +147,105 @@ impl Exchange {
     }
 
     /// The pieces that move, in rounds: in one round a device sends one piece at most and receives one
-    /// at most.
+    /// at most. There are as few rounds as that allows: as many as the busiest device has pieces to
+    /// send, or to receive.
     pub fn rounds(&self) -> Vec<Vec<&Piece>> {
-        let devices = self.moved.iter().flat_map(|p| [p.source, p.target]).max();
-        let devices = devices.map_or(0, |last| last + 1);
-        let mut pieces: Vec<&Piece> = self.moved.iter().collect();
-        // All moves over one distance are disjoint, so regular patterns fill their rounds.
-        pieces.sort_by_key(|p| (p.target + devices - p.source) % devices);
-        let mut rounds: Vec<Round> = Vec::new();
+        let devices = self.moved.iter().map(|p| p.source.max(p.target) + 1).max();
+        let mut rounds = Rounds::new(&self.moved, devices.unwrap_or(0));
+        for piece in 0..self.moved.len() {
+            rounds.place(piece);
+        }
+        rounds.list()
+    }
+}
+
+/// A colouring of the edges of a bipartite graph: senders on one side, receivers on the other, pieces
+/// as edges, rounds as colours. As many colours as the largest degree are enough (Koenig, 1916).
+struct Rounds<'a> {
+    pieces: &'a [Piece],
+    /// The piece that each device sends in each round.
+    sends: Vec<Vec<Option<usize>>>,
+    /// The piece that each device receives in each round.
+    receives: Vec<Vec<Option<usize>>>,
+}
+
+impl<'a> Rounds<'a> {
+    fn new(pieces: &'a [Piece], devices: usize) -> Self {
+        let (mut sent, mut received) = (vec![0; devices], vec![0; devices]);
         for piece in pieces {
-            match rounds.iter_mut().find(|round| round.has_room_for(piece)) {
-                Some(round) => round.add(piece),
-                None => {
-                    let mut round = Round::new(devices);
-                    round.add(piece);
-                    rounds.push(round);
-                }
+            sent[piece.source] += 1;
+            received[piece.target] += 1;
+        }
+        let rounds = sent.into_iter().chain(received).max().unwrap_or(0);
+        Rounds {
+            pieces,
+            sends: vec![vec![None; rounds]; devices],
+            receives: vec![vec![None; rounds]; devices],
+        }
+    }
+
+    /// Finds a round for a piece.
+    fn place(&mut self, piece: usize) {
+        let Piece { source, target, .. } = self.pieces[piece];
+        let is_free = |device: &[Option<usize>], round: &usize| device[*round].is_none();
+        let rounds = 0..self.sends[source].len();
+        let sends = rounds.clone().find(|r| is_free(&self.sends[source], r));
+        let receives = rounds.clone().find(|r| is_free(&self.receives[target], r));
+        let both = rounds
+            .clone()
+            .find(|r| is_free(&self.sends[source], r) && is_free(&self.receives[target], r));
+        // Neither device has more pieces than there are rounds, so each has one that is free.
+        let round = match (both, sends, receives) {
+            (Some(round), _, _) => round,
+            (None, Some(sends), Some(receives)) => {
+                self.swap_from(target, sends, receives);
+                sends
             }
+            _ => return,
+        };
+        self.sends[source][round] = Some(piece);
+        self.receives[target][round] = Some(piece);
+    }
+
+    /// Swaps two rounds along the path of pieces of these rounds that begins at a receiver, so that it
+    /// receives nothing in round `busy`, having had nothing in round `free`.
+    fn swap_from(&mut self, target: usize, busy: usize, free: usize) {
+        let mut path = Vec::new();
+        let (mut device, mut round, mut receiving) = (target, busy, true);
+        loop {
+            let side = if receiving {
+                &self.receives
+            } else {
+                &self.sends
+            };
+            let Some(piece) = side[device][round] else {
+                break;
+            };
+            path.push((piece, round));
+            let Piece { source, target, .. } = self.pieces[piece];
+            device = if receiving { source } else { target };
+            receiving = !receiving;
+            round = busy + free - round;
         }
-        rounds.into_iter().map(|round| round.pieces).collect()
-    }
-}
-
-struct Round<'a> {
-    sends: Vec<bool>,
-    receives: Vec<bool>,
-    pieces: Vec<&'a Piece>,
-}
-
-impl<'a> Round<'a> {
-    fn new(devices: usize) -> Self {
-        Round {
-            sends: vec![false; devices],
-            receives: vec![false; devices],
-            pieces: Vec::new(),
+        for &(piece, round) in &path {
+            self.sends[self.pieces[piece].source][round] = None;
+            self.receives[self.pieces[piece].target][round] = None;
+        }
+        for (piece, round) in path {
+            let other = busy + free - round;
+            self.sends[self.pieces[piece].source][other] = Some(piece);
+            self.receives[self.pieces[piece].target][other] = Some(piece);
         }
     }
 
-    fn has_room_for(&self, piece: &Piece) -> bool {
-        !self.sends[piece.source] && !self.receives[piece.target]
-    }
-
-    fn add(&mut self, piece: &'a Piece) {
-        self.sends[piece.source] = true;
-        self.receives[piece.target] = true;
-        self.pieces.push(piece);
+    /// The pieces of each round.
+    fn list(&self) -> Vec<Vec<&'a Piece>> {
+        let rounds = self.sends.first().map_or(0, Vec::len);
+        let of_round = |round: usize| {
+            let sent = self.sends.iter().filter_map(move |device| device[round]);
+            sent.map(|piece| &self.pieces[piece]).collect()
+        };
+        (0..rounds).map(of_round).collect()
     }
 }
 
@@ -263,10 +317,13 @@ mod tests {
             assert_eq!(pieces.len() * piece, per_block);
         }
         let rounds = exchange.rounds();
-        assert_eq!(
-            rounds.iter().map(Vec::len).sum::<usize>(),
-            exchange.moved().len()
-        );
+        let moved = exchange.moved();
+        assert_eq!(rounds.iter().map(Vec::len).sum::<usize>(), moved.len());
+        let degree = |of: fn(&Piece) -> usize| {
+            let count = |d| moved.iter().filter(|piece| of(piece) == d).count();
+            (0..16).map(count).max().unwrap()
+        };
+        assert_eq!(rounds.len(), degree(|p| p.source).max(degree(|p| p.target)));
         for round in rounds {
             for (i, p) in round.iter().enumerate() {
                 let clash = |q: &&Piece| q.source == p.source || q.target == p.target;

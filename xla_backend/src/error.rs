@@ -363,6 +363,26 @@ pub enum Error {
         array: String,
     },
 
+    /// An array of a tree that could not be moved or read.
+    #[error("{what}: {source}")]
+    Leaf {
+        /// Its path in the tree, and its type.
+        what: String,
+        /// What is wrong.
+        source: Box<Error>,
+    },
+
+    /// A callback that was to give a block of an array, and failed or gave another number of elements.
+    #[error("{what}: the callback for its block {block:?} failed: {source}")]
+    BlockCallback {
+        /// The array: its path in a tree where it has one, and its type.
+        what: String,
+        /// The part of the array that was asked for.
+        block: Vec<std::ops::Range<usize>>,
+        /// The callback's own error, or what is wrong with what it gave.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     // ---- Reports on compiled programs ----
     /// Bytes that are no optimized HLO.
     #[error(

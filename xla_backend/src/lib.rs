@@ -14,7 +14,7 @@ pub mod plugin;
 pub mod report;
 mod runtime;
 
-pub use array::{Array, ArrayTree, Sharding};
+pub use array::{Array, ArrayTree, Reshard, Shard, Sharding, TypeTree};
 pub use error::{ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result};
 pub use jit::{Jit, NamedSharding, Program, jit};
 pub use runtime::Runtime;

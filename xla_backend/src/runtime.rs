@@ -3,11 +3,14 @@
 //! Model code names no device. A mesh of N devices runs on a client of at least N, which is made when
 //! it is first needed and kept; the plugin is found, or fetched, at the same time.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use crate::cache::CompileCache;
+use shardax_sharding::Mesh;
+
+use crate::array::Programs;
+use crate::cache::{CacheKey, CompileCache};
 use crate::error::Result;
-use crate::pjrt::{Client, Plugin};
+use crate::pjrt::{Client, CompileOptions, LoadedExecutable, Plugin};
 use crate::plugin::{Environment, PluginFile, Progress};
 
 /// A client, with what compiling for it needs.
@@ -22,6 +25,8 @@ struct Inner {
     cache: Arc<CompileCache>,
     /// SHA-256 of the plugin's library.
     plugin_hash: [u8; 32],
+    /// What moves arrays between shardings.
+    programs: Programs,
 }
 
 /// The plugin and the cache, found once.
@@ -33,6 +38,8 @@ struct Found {
 
 static FOUND: OnceLock<Found> = OnceLock::new();
 static SHARED: Mutex<Vec<Runtime>> = Mutex::new(Vec::new());
+/// Every runtime there is, so that an array finds its own.
+static ALL: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 impl Runtime {
     /// A CPU client of its own with this number of virtual devices.
@@ -44,13 +51,38 @@ impl Runtime {
     /// When no plugin is there and none can be fetched, or the plugin refuses.
     pub fn cpu(devices: usize) -> Result<Self> {
         let found = found()?;
-        Ok(Runtime {
-            inner: Arc::new(Inner {
-                client: Client::cpu(&found.plugin, devices)?,
-                cache: found.cache.clone(),
-                plugin_hash: found.plugin_hash,
-            }),
-        })
+        let client = Client::cpu(&found.plugin, devices)?;
+        Ok(Self::new(client, found.cache.clone(), found.plugin_hash))
+    }
+
+    fn new(client: Client, cache: Arc<CompileCache>, plugin_hash: [u8; 32]) -> Self {
+        let inner = Arc::new(Inner {
+            client,
+            cache,
+            plugin_hash,
+            programs: Programs::default(),
+        });
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|runtime| runtime.strong_count() > 0);
+        all.push(Arc::downgrade(&inner));
+        Runtime { inner }
+    }
+
+    /// The runtime of an array's client; another one with the same client, if that has ended.
+    pub(crate) fn of_client(client: &Client) -> Result<Self> {
+        {
+            let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut alive = all.iter().filter_map(Weak::upgrade);
+            if let Some(inner) = alive.find(|runtime| runtime.client.is_same(client)) {
+                return Ok(Runtime { inner });
+            }
+        }
+        let found = found()?;
+        Ok(Self::new(
+            client.clone(),
+            found.cache.clone(),
+            found.plugin_hash,
+        ))
     }
 
     /// The process's client with at least this number of devices; made on first use.
@@ -72,13 +104,8 @@ impl Runtime {
     /// The same client, with another cache for compiled programs.
     #[must_use]
     pub fn with_cache(&self, cache: CompileCache) -> Self {
-        Runtime {
-            inner: Arc::new(Inner {
-                client: self.inner.client.clone(),
-                cache: Arc::new(cache),
-                plugin_hash: self.inner.plugin_hash,
-            }),
-        }
+        let (client, hash) = (self.inner.client.clone(), self.inner.plugin_hash);
+        Self::new(client, Arc::new(cache), hash)
     }
 
     /// The client.
@@ -94,6 +121,58 @@ impl Runtime {
     /// The SHA-256 of the plugin's library, a part of every cache key.
     pub fn plugin_hash(&self) -> &[u8; 32] {
         &self.inner.plugin_hash
+    }
+
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.inner.programs
+    }
+
+    /// Whether there are the devices of a mesh.
+    pub(crate) fn check_mesh(&self, mesh: &Mesh) -> Result<()> {
+        let available = self.client().device_count();
+        if mesh.device_count() > available {
+            mesh.check_devices(available)?;
+        }
+        Ok(())
+    }
+
+    /// A program from the cache on disk, or compiled, and whether it was there. It runs on the first
+    /// devices, as many as `options` say; `identity` is what of its text makes it another program.
+    pub(crate) fn load_or_compile(
+        &self,
+        identity: &str,
+        text: &str,
+        options: &CompileOptions,
+    ) -> Result<(LoadedExecutable, bool)> {
+        let client = self.client();
+        let key = CacheKey::new(&[
+            identity.as_bytes(),
+            &options.encode(),
+            self.plugin_hash(),
+            // A program is loaded with the devices of its client.
+            &client.device_count().to_le_bytes(),
+            // XLA read its options from there when it was loaded.
+            std::env::var_os("XLA_FLAGS")
+                .unwrap_or_default()
+                .as_encoded_bytes(),
+        ]);
+        if let Some(bytes) = self.cache().get(&key) {
+            // What the plugin cannot load is compiled again.
+            if let Ok(executable) = client.deserialize_and_load(&bytes) {
+                return Ok((executable, true));
+            }
+        }
+        let executable = client.compile(text.as_bytes(), options)?;
+        if let Ok(bytes) = executable.serialize() {
+            self.cache().put(&key, &bytes);
+        }
+        Ok((executable, false))
+    }
+
+    /// The ids of the first devices, which a mesh of this many takes.
+    pub(crate) fn first_devices(&self, count: usize) -> Vec<i32> {
+        let devices = self.client().devices().iter().take(count);
+        devices.map(|device| device.id()).collect()
     }
 }
 

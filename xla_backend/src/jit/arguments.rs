@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardax_core::{On, Tensor, TensorType, Tree};
+use shardax_core::{Leaf, On, Tensor, TensorType, Tree};
 
 use super::program::{Input, Specialized};
 use crate::array::{Array, Sharding};
@@ -40,7 +40,7 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
     }
 
     /// Whether types are those that the program was compiled for.
-    pub(super) fn accepts_types(&self, args: &On<A, TensorType>, types: &[&TensorType]) -> bool {
+    pub(super) fn accepts_types<M: Leaf>(&self, args: &On<A, M>, types: &[&TensorType]) -> bool {
         let inputs = &self.program.inner.inputs;
         types.len() == inputs.len()
             && types
@@ -70,11 +70,11 @@ impl Placed {
         device: usize,
     ) -> &'a Buffer {
         if self.arrays.is_empty() {
-            return &leaves[input].shards()[device];
+            return &leaves[input].buffers()[device];
         }
         match self.arrays.binary_search_by_key(&input, |(i, _)| *i) {
-            Ok(found) => &self.arrays[found].1.shards()[device],
-            Err(_) => &leaves[input].shards()[device],
+            Ok(found) => &self.arrays[found].1.buffers()[device],
+            Err(_) => &leaves[input].buffers()[device],
         }
     }
 }

@@ -12,7 +12,6 @@ use super::Options;
 use super::arguments::Signature;
 use super::program::{Inner, Input, Output, Program, Specialized, described, no_faults};
 use crate::array::Sharding;
-use crate::cache::CacheKey;
 use crate::error::{Error, LayoutFault, Result};
 use crate::intern::{intern_sharding, intern_type};
 use crate::lower::{self, Argument, Module};
@@ -339,14 +338,9 @@ fn load_or_compile(
 ) -> Result<(LoadedExecutable, bool)> {
     let layout = &wanted.layout;
     let devices = layout.mesh().device_count();
-    let client = runtime.client();
-    let ids = client.devices()[..devices]
-        .iter()
-        .map(|device| device.id())
-        .collect();
     let options = CompileOptions {
         use_shardy_partitioner: layout.chosen_partitioner() == Partitioner::Shardy,
-        device_assignment: Some(ids),
+        device_assignment: Some(runtime.first_devices(devices)),
         ..CompileOptions::partitioned(devices)
     }
     // Without this, XLA's CPU compiler leaves NaNs out of `max` and `min` over a dimension.
@@ -356,30 +350,9 @@ fn load_or_compile(
     });
     if !module.calls().is_empty() {
         // Closures are of this process, and so is the program.
-        let text = module.text();
+        let (text, client) = (module.text(), runtime.client());
         let executable = client.compile_with_calls(text.as_bytes(), &options, module.calls())?;
         return Ok((executable, false));
     }
-    let key = CacheKey::new(&[
-        module.identity().as_bytes(),
-        &options.encode(),
-        runtime.plugin_hash(),
-        // A program is loaded with the devices of its client.
-        &client.device_count().to_le_bytes(),
-        // XLA read its options from there when it was loaded.
-        std::env::var_os("XLA_FLAGS")
-            .unwrap_or_default()
-            .as_encoded_bytes(),
-    ]);
-    if let Some(bytes) = runtime.cache().get(&key) {
-        // What the plugin cannot load is compiled again.
-        if let Ok(executable) = client.deserialize_and_load(&bytes) {
-            return Ok((executable, true));
-        }
-    }
-    let executable = client.compile(module.text().as_bytes(), &options)?;
-    if let Ok(bytes) = executable.serialize() {
-        runtime.cache().put(&key, &bytes);
-    }
-    Ok((executable, false))
+    runtime.load_or_compile(module.identity(), &module.text(), &options)
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use shardax_core::{Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope};
 use shardax_sharding::Layout;
 
-use crate::array::Array;
+use crate::array::{Array, try_replace};
 use crate::error::Result;
 use crate::intern::intern_type;
 use crate::pjrt::{ExecuteOptions, OptionValue};
@@ -163,6 +163,35 @@ impl<S, F: Function<S>> Jit<S, F> {
         program.run(&leaves)
     }
 
+    /// The arguments where the function wants them, so that a call moves nothing: what is on the host is
+    /// put on devices, and what lies elsewhere moves with the least communication, as
+    /// [`Array::reshard`] says. Compiles the function if it was not yet for these types.
+    ///
+    /// # Errors
+    ///
+    /// Those of compiling, as for [`Jit::call`], and [`Error::Leaf`](crate::Error::Leaf) when an
+    /// argument was donated or its program failed.
+    #[track_caller]
+    pub fn place(&self, args: On<F::Args, Array>) -> Result<On<F::Args, Array>> {
+        let mut types = Vec::new();
+        args.visit_leaves(&mut Path::root(), &mut |_, array| types.push(array.ty()));
+        let runtime = self.runtime_for_mesh()?;
+        // An argument without annotation stays where it is, if that is on the mesh.
+        let signature = |array: &Array| Signature {
+            ty: array.shared_type().clone(),
+            sharding: array.shared_sharding().cloned(),
+        };
+        let found = match self.find(|program| program.accepts_types(&args, &types)) {
+            Some(found) => found,
+            None => self.specialize(&args, signature, &runtime)?,
+        };
+        let mut inputs = found.program.inputs().iter();
+        try_replace(&args, |_, array| match inputs.next() {
+            Some(input) => array.put_shared(&runtime, &input.sharding),
+            None => Ok(array.clone()),
+        })
+    }
+
     /// The function's equations, written into the program that is being traced, in a scope of the
     /// function's name: what a call of a jitted function inside of another one means. The layout and
     /// the donation are the outer function's.
@@ -195,12 +224,7 @@ impl<S, F: Function<S>> Jit<S, F> {
         let devices = self.options.layout.mesh().device_count();
         match &self.options.runtime {
             Some(runtime) => {
-                if devices > runtime.client().device_count() {
-                    self.options
-                        .layout
-                        .mesh()
-                        .check_devices(runtime.client().device_count())?;
-                }
+                runtime.check_mesh(self.options.layout.mesh())?;
                 Ok(runtime.clone())
             }
             None => Runtime::shared(devices),
@@ -259,9 +283,8 @@ impl<S, F: Function<S>> Jit<S, F> {
             if let Some(sharding) = array.sharding().filter(|sharding| sharding.mesh() != mesh) {
                 let what = described("argument", &path.to_string(), array.ty());
                 faults.push(format!(
-                    "{what} lies as {sharding}, and the program runs on {mesh}: make it by a program \
-                     of the same layout, or move it through the host with `to_vec` and \
-                     `Array::from_slice`"
+                    "{what} lies as {sharding}, and the program runs on {mesh}: move the arguments there \
+                     with `Jit::place`, or a tree of arrays with `.place(&layout)`"
                 ));
             }
         });
@@ -333,12 +356,13 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
             match leaf.shared_sharding() {
                 Some(sharding) if Arc::ptr_eq(sharding, &input.sharding) => {}
                 Some(sharding) => faults.push(format!(
-                    "{} lies as {sharding}, and the program wants it as {}: make it by a program \
-                     whose result is annotated so, or put it there with `Array::put`",
+                    "{} lies as {sharding}, and the program wants it as {}: move it there with \
+                     `Array::reshard`, all arguments with `Jit::place`, or make it by a program whose \
+                     result is annotated so",
                     input.described(),
                     input.sharding
                 )),
-                None => placed.put(i, leaf.put_shared(client, &input.sharding)?),
+                None => placed.put(i, leaf.put_from_host(client, &input.sharding)?),
             }
         }
         no_faults(&self.program.inner.name, faults)?;

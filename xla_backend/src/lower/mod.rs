@@ -40,7 +40,8 @@ use names::Locations;
 use partial::{Finder, PartialSum};
 use sharding::Annotations;
 use split::Splits;
-use writer::{Ssa, Writer, tensor_type};
+pub(crate) use writer::tensor_type;
+use writer::{Ssa, Writer};
 
 /// What is known of an argument beside its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -145,7 +145,7 @@ impl Writer {
 }
 
 /// `tensor<8x64xf32>`
-pub(super) fn tensor_type(ty: &TensorType) -> String {
+pub(crate) fn tensor_type(ty: &TensorType) -> String {
     let mut text = String::with_capacity(32);
     text.push_str("tensor<");
     for &size in &ty.shape {
