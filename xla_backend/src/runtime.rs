@@ -101,6 +101,20 @@ impl Runtime {
         Ok(runtime)
     }
 
+    /// Where an array of a client goes that is to lie on this many devices: to the runtime that jitted
+    /// functions without one of their own use, except that an array of a runtime of its own stays there
+    /// if that has enough devices.
+    pub(crate) fn for_array(client: Option<&Client>, devices: usize) -> Result<Self> {
+        let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_shared = |client: &Client| shared.iter().any(|r| r.client().is_same(client));
+        let own = client.filter(|client| client.device_count() >= devices && !is_shared(client));
+        drop(shared);
+        match own {
+            Some(client) => Self::of_client(client),
+            None => Self::shared(devices),
+        }
+    }
+
     /// The same client, with another cache for compiled programs.
     #[must_use]
     pub fn with_cache(&self, cache: CompileCache) -> Self {

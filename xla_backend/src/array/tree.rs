@@ -192,10 +192,7 @@ fn move_leaves<T: Tree<Array>>(
     });
     no_layout_faults(faults)?;
     let devices = layout.mesh().device_count();
-    let runtime = match client.filter(|client| client.device_count() >= devices) {
-        Some(client) => Runtime::of_client(client)?,
-        None => Runtime::shared(devices)?,
-    };
+    let runtime = Runtime::for_array(client, devices)?;
     let mut moved: HashMap<(*const (), Arc<Sharding>), Array> = HashMap::new();
     let mut places = places.into_iter();
     try_replace(tree, |_, array| {

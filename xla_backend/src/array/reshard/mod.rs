@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardax_core::{DType, TensorType};
+use shardax_core::TensorType;
 use shardax_sharding::{Blocks, Exchange};
 
 use super::{Array, Sharding, Shards};
@@ -62,8 +62,8 @@ impl Array {
     ///
     /// Only what a device lacks of its new block is sent to it; [`Reshard`] tells what that is. Where
     /// every device has its block already the result shares the memory of this array, as a clone does:
-    /// donating one of them donates both. An array on the host is put on the process's own devices, and
-    /// one on devices stays with its runtime unless that has too few of them.
+    /// donating one of them donates both. The result is on the process's own devices, where jitted
+    /// functions run, but an array of a [`Runtime`] of its own stays there if that has enough of them.
     ///
     /// It returns when the work is launched.
     ///
@@ -72,16 +72,8 @@ impl Array {
     /// When the sharding does not fit the array or the devices, the array was donated, or its program
     /// failed.
     pub fn reshard(&self, to: &Sharding) -> Result<Array> {
-        self.put(&self.runtime_for(to)?, to)
-    }
-
-    /// The array's own runtime, if that has the devices.
-    fn runtime_for(&self, to: &Sharding) -> Result<Runtime> {
-        let devices = to.mesh().device_count();
-        match self.client() {
-            Some(client) if client.device_count() >= devices => Runtime::of_client(client),
-            _ => Runtime::shared(devices),
-        }
+        let runtime = Runtime::for_array(self.client(), to.mesh().device_count())?;
+        self.put(&runtime, to)
     }
 
     /// [`Array::reshard`] that frees the memory of this array, and of its clones, as soon as it is read.
@@ -91,7 +83,7 @@ impl Array {
     ///
     /// As for [`Array::reshard`]; the array is as it was then.
     pub fn reshard_donated(self, to: &Sharding) -> Result<Array> {
-        let runtime = self.runtime_for(to)?;
+        let runtime = Runtime::for_array(self.client(), to.mesh().device_count())?;
         self.donated_to(&runtime, &intern_sharding(to.clone()))
     }
 
@@ -216,7 +208,7 @@ impl Reshard {
         let (before, after) = (from.blocks(ty)?, to.blocks(ty)?);
         // Both are of the shape of one array.
         let exchange = Exchange::new(&before, &after);
-        let bytes = |elements: usize| (elements as u64 * bits(ty.dtype)).div_ceil(8);
+        let bytes = |elements: usize| (elements * ty.dtype.host_bytes()) as u64;
         let least_bytes = exchange.as_ref().map_or(0, |e| bytes(e.most_received()));
         let total_bytes = exchange.as_ref().map_or(0, |e| bytes(e.received()));
         let way = match exchange {
@@ -243,7 +235,7 @@ impl Reshard {
     }
 
     /// The bytes that a device must receive, of the one that must receive most: what it lacks of its
-    /// new block. No program can do with less.
+    /// new block. No program can do with less. A 4-bit integer counts as the byte that it travels as.
     pub fn least_bytes(&self) -> u64 {
         self.least_bytes
     }
@@ -290,14 +282,6 @@ impl fmt::Display for Reshard {
             f,
             "{kinds}, {sent} bytes sent by a device (at least {least})"
         )
-    }
-}
-
-/// Bits that an element takes in a device's memory.
-fn bits(dtype: DType) -> u64 {
-    match dtype {
-        DType::I4 | DType::U4 => 4,
-        dtype => 8 * dtype.host_bytes() as u64,
     }
 }
 

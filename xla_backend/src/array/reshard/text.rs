@@ -3,6 +3,9 @@
 //! One is the identity with a sharding on its argument and another on its result, for XLA to find the
 //! collectives. The other says itself which piece goes where: it runs as one replica a device, so that
 //! no partitioner has a say, and works for any two arrangements, on any numbers of devices.
+//!
+//! Both move floats as integers of the same bits. A compiler may compute with a type that the machine
+//! does not have in a wider one, and what is a NaN would come out as another.
 
 use std::fmt::Write;
 
@@ -13,17 +16,39 @@ use crate::lower::tensor_type;
 
 /// The identity, partitioned by GSPMD, whose shardings can list devices in any order.
 pub(super) fn identity(ty: &TensorType, from: &Blocks, to: &Blocks) -> String {
-    let text = tensor_type(ty);
+    let (text, carried) = (tensor_type(ty), tensor_type(&carried(ty)));
+    let (before, after) = (tiles(from), tiles(to));
+    // A bitcast to the same type is none.
+    let cast = |operand: &str, from: &str, to: &str, tiles: &str| {
+        format!(
+            "stablehlo.bitcast_convert {operand} {{mhlo.sharding = \"{tiles}\"}} : ({from}) -> {to}"
+        )
+    };
     format!(
         "module @reshard attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} {{\n\
-         \x20 func.func public @main(%0: {text} {{mhlo.sharding = \"{}\"}}) -> ({text} {{mhlo.sharding = \"{}\"}}) {{\n\
-         \x20   return %0 : {text}\n\
+         \x20 func.func public @main(%0: {text} {{mhlo.sharding = \"{before}\"}}) -> ({text} {{mhlo.sharding = \"{after}\"}}) {{\n\
+         \x20   %1 = {}\n\
+         \x20   %2 = stablehlo.custom_call @Sharding(%1) {{mhlo.sharding = \"{after}\"}} : ({carried}) -> {carried}\n\
+         \x20   %3 = {}\n\
+         \x20   return %3 : {text}\n\
          \x20 }}\n\
          }}\n",
         from.of_devices().len(),
-        tiles(from),
-        tiles(to),
+        cast("%0", &text, &carried, &before),
+        cast("%2", &carried, &text, &after),
     )
+}
+
+/// The type that an array's elements are moved as: integers with the bits of the floats.
+fn carried(ty: &TensorType) -> TensorType {
+    let dtype = match ty.dtype {
+        DType::F8E4M3FN | DType::F8E5M2 => DType::U8,
+        DType::F16 | DType::BF16 => DType::U16,
+        DType::F32 => DType::U32,
+        DType::F64 => DType::U64,
+        dtype => dtype,
+    };
+    TensorType::new(dtype, &ty.shape)
 }
 
 /// `{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}`: the devices that hold each block.
@@ -57,14 +82,16 @@ pub(super) fn exchange(
     exchange: &Exchange,
     devices: usize,
 ) -> String {
-    let source = TensorType::new(dtype, from.block_shape());
-    let target = TensorType::new(dtype, to.block_shape());
+    let given = TensorType::new(dtype, from.block_shape());
+    let wanted = TensorType::new(dtype, to.block_shape());
+    let (source, target) = (carried(&given), carried(&wanted));
     let mut writer = Writer {
         devices,
-        piece: TensorType::new(dtype, exchange.piece_shape()),
+        piece: carried(&TensorType::new(dtype, exchange.piece_shape())),
         body: String::new(),
         values: 1,
     };
+    let block = writer.cast("%0", &given, &source);
     let me = writer.value("stablehlo.replica_id : tensor<ui32>");
     let mut result = writer.zeros(&target);
     let kept = kept_in_turn(exchange.kept(), devices);
@@ -72,7 +99,7 @@ pub(super) fn exchange(
     let moved = exchange.rounds();
     for (pieces, moves) in rounds.chain(moved.iter().map(|pieces| (pieces, true))) {
         let starts = writer.starts(&me, pieces, |p| (p.source, &p.source_start));
-        let mut piece = writer.slice("%0", &source, &starts);
+        let mut piece = writer.slice(&block, &source, &starts);
         if moves {
             piece = writer.permute(&piece, pieces);
         }
@@ -81,7 +108,8 @@ pub(super) fn exchange(
         let piece = writer.where_received(&me, pieces, &piece, &old);
         result = writer.update(&result, &target, &piece, &starts);
     }
-    let (source, target) = (tensor_type(&source), tensor_type(&target));
+    let result = writer.cast(&result, &target, &wanted);
+    let (source, target) = (tensor_type(&given), tensor_type(&wanted));
     format!(
         "module @reshard attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {devices} : i32}} {{\n\
          \x20 func.func public @main(%0: {source}) -> {target} {{\n\
@@ -126,11 +154,21 @@ impl Writer {
         name
     }
 
+    /// The same bits as another type of the same width.
+    fn cast(&mut self, operand: &str, from: &TensorType, to: &TensorType) -> String {
+        if from == to {
+            return operand.to_owned();
+        }
+        let (from, to) = (tensor_type(from), tensor_type(to));
+        self.value(&format!(
+            "stablehlo.bitcast_convert {operand} : ({from}) -> {to}"
+        ))
+    }
+
     fn zeros(&mut self, ty: &TensorType) -> String {
         let zero = match ty.dtype {
             DType::Bool => "false",
             DType::C64 => "(0.0, 0.0)",
-            dtype if dtype.is_float() => "0.0",
             _ => "0",
         };
         self.value(&format!(
