@@ -25,7 +25,7 @@ fn input() -> Array {
 /// 17 rows, of which the partitioner knows that those they are made of lie split.
 #[shard]
 fn rows(#[shard(batch, _)] x: Tensor) -> Tensor {
-    concatenate(&[x, x.get(s![3..4]) - 0.25], 0)
+    concatenate([x, x.get(s![3..4]) - 0.25], 0)
 }
 
 fn reductions(x: Tensor) -> Vec<Tensor> {
@@ -110,7 +110,7 @@ fn an_annotation_that_does_not_divide_is_an_error() {
     #[shard]
     fn annotated(#[shard(batch, _)] x: Tensor) -> Tensor {
         #[shard(batch, _)]
-        let more = concatenate(&[x, x.get(s![0..1])], 0);
+        let more = concatenate([x, x.get(s![0..1])], 0);
         more.mean(..)
     }
     for layout in layouts() {

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::ops::Range;
 use std::sync::Arc;
 
-use shardax_core::{Path, Role, TensorType, Tree};
+use shardax_core::{Path, TensorType, Tree};
 use shardax_sharding::Layout;
 
 use super::put::from_blocks;
@@ -148,7 +148,7 @@ fn place_of_leaf(
         source: None,
         fault,
     };
-    match layout.resolve(Role::Parameter, &dims, &ty.shape) {
+    match layout.resolve(path.role(), &dims, &ty.shape) {
         Ok(resolved) => {
             let sharding = Sharding::new(layout.mesh().clone(), resolved.spec);
             Ok(Some(intern_sharding(sharding)))
