@@ -28,6 +28,7 @@ mod tensor;
 mod trace;
 mod transform;
 mod tree;
+mod tree_map;
 mod types;
 mod vary;
 mod varying;
@@ -64,5 +65,6 @@ pub use transform::{
     value_and_grad, vjp, vmap, vmap_axes, vmap_named, while_loop,
 };
 pub use tree::{Leaf, Path, Tree};
+pub use tree_map::{tree_map, tree_paths, tree_zip};
 pub use types::{Shape, TensorType};
 pub use varying::Varying;

@@ -18,7 +18,7 @@ use super::{Array, Sharding, Shards};
 use crate::error::{ArgumentFault, Error, Result};
 use crate::intern::{intern_sharding, intern_type};
 use crate::pjrt::{Buffer, CompileOptions, ExecuteOptions, LoadedExecutable};
-use crate::report::{CollectiveReport, HloModule};
+use crate::report::{CollectiveReport, HloModule, MemoryReport};
 use crate::runtime::Runtime;
 
 /// How arrays of one type get from one sharding to another on the same runtime, and what that costs.
@@ -259,6 +259,18 @@ impl Reshard {
         match &self.way {
             Way::Stay | Way::Empty { .. } => None,
             Way::Run { collectives, .. } => Some(collectives),
+        }
+    }
+
+    /// The memory that it takes on one device; `None` if nothing moves.
+    ///
+    /// # Errors
+    ///
+    /// When the plugin does not know.
+    pub fn memory(&self) -> Result<Option<MemoryReport>> {
+        match &self.way {
+            Way::Stay | Way::Empty { .. } => Ok(None),
+            Way::Run { executable, .. } => Ok(Some(executable.memory_stats()?.into())),
         }
     }
 }
