@@ -173,7 +173,7 @@ fn a_plan_prints_what_it_costs() -> Result<()> {
     Ok(())
 }
 
-/// XLA's own programs send up to four times as much for two pairs of these in five.
+/// XLA's own programs send up to four times as much for two random pairs in five.
 #[test]
 fn no_device_sends_more_than_the_least() -> Result<()> {
     let runtime = runtime()?;

@@ -1,7 +1,7 @@
 //! Calls and arrays.
 
 use shardax::prelude::*;
-use shardax::{Literal, Runtime, host_call};
+use shardax::{Literal, PartitionSpec, Runtime, Sharding, host_call};
 
 use super::{Outcome, chapter, ones};
 
@@ -14,6 +14,8 @@ chapter![
     an_array_after_its_donation,
     a_donation_of_no_argument,
     an_array_of_another_client,
+    rows_that_the_devices_do_not_divide,
+    a_block_that_is_not_whole,
     a_host_function_that_fails,
     a_host_function_of_other_results,
     a_number_that_is_not_finite,
@@ -99,6 +101,26 @@ fn an_array_of_another_client() -> Outcome {
         .name("increment")
         .runtime(&two)
         .call(x)?;
+    Ok(())
+}
+
+/// Rows that the devices do not divide
+///
+/// Nothing is padded for you, since a mean or a loss would have to know of it: drop or repeat rows, or pad them and mask
+/// them in the program.
+fn rows_that_the_devices_do_not_divide() -> Outcome {
+    let rows = Sharding::new(Mesh::new([("data", 8)])?, PartitionSpec::new(("data", ())));
+    ones(&[17, 4]).reshard(&rows)?;
+    Ok(())
+}
+
+/// A block that is not whole
+///
+/// The callback gives as many elements as the bounds it is given have.
+fn a_block_that_is_not_whole() -> Outcome {
+    let rows = Sharding::new(Mesh::new([("data", 8)])?, PartitionSpec::new(("data", ())));
+    let row = |_: &[std::ops::Range<usize>]| Ok::<_, std::io::Error>(vec![1f32; 4]);
+    Array::from_callback([16, 4], &rows, row)?;
     Ok(())
 }
 

@@ -97,7 +97,8 @@ fn more_devices_than_there_are() -> Outcome {
 
 /// An array that lies elsewhere
 ///
-/// An array of another program is not moved silently.
+/// An array of another program is not moved silently. `Array::reshard` moves one, `.place(&layout)` a whole state,
+/// `Jit::place` the arguments of a function.
 fn an_array_that_lies_elsewhere() -> Outcome {
     #[shard]
     fn double(#[shard(batch)] x: Tensor) -> Tensor {
