@@ -1,0 +1,83 @@
+//! Parts that messages of several errors have in common.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{ArgumentFault, LayoutFault};
+
+/// How to bring the pinned plugin by hand.
+pub(super) fn install_advice(package: &str) -> String {
+    format!(
+        "To bring it by hand, run\n  python3 -m pip install --no-deps {package}\n\
+         or, for a machine without a network, run where there is one\n  \
+         python3 -m pip download --no-deps --only-binary :all: {package}\n\
+         copy the .whl file here, unzip it, and set SHARDAX_PLUGIN to the path of the .so file in it"
+    )
+}
+
+pub(super) fn paths(paths: &[PathBuf]) -> String {
+    let shown: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    shown.join(", ")
+}
+
+/// Each fault on a line; after some only their number, since one mistake can concern every parameter.
+pub(super) fn each_on_a_line<T: fmt::Display>(faults: &[T]) -> String {
+    const SHOWN: usize = 8;
+    let shown = faults.iter().take(SHOWN);
+    let mut text: String = shown.map(|fault| format!("\n  {fault}")).collect();
+    if faults.len() > SHOWN {
+        text.push_str(&format!("\n  and {} more", faults.len() - SHOWN));
+    }
+    text
+}
+
+/// Each fault on a line, those of one cause together: one rule that does not fit concerns many
+/// parameters, and the optimizer state of each.
+pub(super) fn by_cause(faults: &[LayoutFault]) -> String {
+    const SHOWN: usize = 6;
+    let mut text = String::new();
+    for (i, fault) in faults.iter().enumerate() {
+        let same = |other: &&LayoutFault| fault.fault.has_cause_of(&other.fault);
+        if faults[..i].iter().any(|other| same(&other)) {
+            continue;
+        }
+        text.push_str(&format!("\n  {fault}"));
+        let others: Vec<_> = faults[i + 1..].iter().filter(same).collect();
+        for other in others.iter().take(SHOWN) {
+            text.push_str(&format!("\n    and {}", other.what));
+            if let Some(at) = other.source {
+                text.push_str(&format!(" --> {}:{}:{}", at.file(), at.line(), at.column()));
+            }
+        }
+        if let Some(more @ 1..) = others.len().checked_sub(SHOWN) {
+            text.push_str(&format!("\n    and {more} more"));
+        }
+    }
+    text
+}
+
+/// Faults in one line; after the first few only their number, since one mistake can concern every device.
+pub(super) fn list(faults: &[ArgumentFault]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = faults.iter().take(SHOWN).map(ToString::to_string).collect();
+    let mut text = shown.join("; ");
+    if faults.len() > SHOWN {
+        text.push_str(&format!("; and {} more", faults.len() - SHOWN));
+    }
+    text
+}
+
+/// The user's line, on a line of its own.
+pub(super) struct At<'a>(pub(super) &'a Option<shardax_core::Source>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at) => write!(f, "\n  --> {}:{}:{}", at.file(), at.line(), at.column()),
+            None => Ok(()),
+        }
+    }
+}
