@@ -14,6 +14,8 @@ pub use host::HostFault;
 use message::{At, by_cause, each_on_a_line, install_advice, list, paths};
 pub use pjrt::{ErrorCode, PjrtError};
 
+use crate::report::Warning;
+
 /// What the fallible functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -394,6 +396,15 @@ pub enum Error {
     },
 
     // ---- Reports on compiled programs ----
+    /// Warnings of the kinds that [`Jit::strict`](crate::Jit::strict) makes errors.
+    #[error("`{program}` is compiled strictly, and has warnings:{}", each_on_a_line(.warnings))]
+    Strict {
+        /// The program's name.
+        program: String,
+        /// All that were found.
+        warnings: Vec<Warning>,
+    },
+
     /// Bytes that are no optimized HLO.
     #[error(
         "the compiled program's HLO cannot be decoded: {source}; give the bytes of an HloModuleProtoWithConfig \

@@ -93,6 +93,7 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
                 retraced,
                 inputs,
                 outputs,
+                report: options.report,
                 points: options.check.zip(checked.map(|checked| checked.points)),
             }),
         },

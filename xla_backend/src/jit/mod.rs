@@ -10,6 +10,7 @@ mod program;
 mod remarks;
 mod retrace;
 mod shardings;
+mod strict;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -20,6 +21,7 @@ use crate::array::{Array, try_replace};
 use crate::error::Result;
 use crate::intern::intern_type;
 use crate::pjrt::{ExecuteOptions, OptionValue};
+use crate::report::{ReportOptions, WarningKind};
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
 pub use program::Program;
@@ -57,6 +59,8 @@ pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
             donate: Vec::new(),
             check: None,
             xla: Vec::new(),
+            report: ReportOptions::default(),
+            strict: Vec::new(),
         },
         programs: RwLock::new(Vec::new()),
     }
@@ -82,6 +86,9 @@ struct Options {
     check: Option<NonFinite>,
     /// Debug options of XLA's.
     xla: Vec<(String, OptionValue)>,
+    report: ReportOptions,
+    /// Warnings that are errors.
+    strict: Vec<WarningKind>,
 }
 
 impl<S, F: Function<S>> Jit<S, F> {
@@ -132,6 +139,24 @@ impl<S, F: Function<S>> Jit<S, F> {
     pub fn xla_option(self, name: impl Into<String>, value: impl Into<OptionValue>) -> Self {
         let option = (name.into(), value.into());
         self.with(|options| options.xla.push(option))
+    }
+
+    /// Makes warnings of these kinds errors: a program whose [`report`](Program::report) has any does not
+    /// compile, and [`Error::Strict`] tells all that were found. Without it no warning is an error.
+    ///
+    /// [`WarningKind::ALL`] are all kinds. The kinds are compared with the optimized program, so this costs
+    /// reading it once for each compilation.
+    ///
+    /// [`Error::Strict`]: crate::Error::Strict
+    #[must_use]
+    pub fn strict(self, kinds: impl IntoIterator<Item = WarningKind>) -> Self {
+        self.with(|options| options.strict = kinds.into_iter().collect())
+    }
+
+    /// Sets what reports and [`Jit::strict`] look for.
+    #[must_use]
+    pub fn report_options(self, report: ReportOptions) -> Self {
+        self.with(|options| options.report = report)
     }
 
     /// The name of the program in reports and messages; without one, the function's own.
@@ -272,6 +297,7 @@ impl<S, F: Function<S>> Jit<S, F> {
         retrace::log(&self.options.name, &retraced);
         let options = &self.options;
         let compiled = compile::compile(&self.f, args, signature, (options, runtime), retraced)?;
+        strict::check(&compiled.program, &options.strict)?;
         Ok(self.add(compiled))
     }
 

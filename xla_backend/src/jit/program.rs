@@ -11,7 +11,10 @@ use crate::array::Sharding;
 use crate::error::{ArgumentFault, Error, Result};
 use crate::lower::Module;
 use crate::pjrt::{Buffer, LoadedExecutable};
-use crate::report::{CollectiveReport, HloModule, MemoryReport, SourceLine};
+use crate::report::{
+    CollectiveReport, HloModule, MemoryReport, Placed, Report, ReportOptions, Subject, TracedFrom,
+    set_place,
+};
 
 /// A program with the structure of its arguments and results.
 pub(super) struct Specialized<A, R> {
@@ -38,6 +41,8 @@ pub(super) struct Inner {
     pub retraced: Vec<String>,
     pub inputs: Vec<Input>,
     pub outputs: Vec<Output>,
+    /// What its report looks for.
+    pub report: ReportOptions,
     /// Where values are looked at, if they are.
     pub points: Option<(NonFinite, Vec<CheckPoint>)>,
 }
@@ -178,16 +183,53 @@ impl Program {
     pub fn collectives(&self) -> Result<CollectiveReport> {
         let mut report = CollectiveReport::new(&self.optimized()?, self.inner.layout.mesh())?;
         for collective in &mut report.collectives {
-            // A program from the cache may have been compiled when the line stood elsewhere.
-            if let Some(source) = self.inner.module.source_of(&collective.op_name) {
-                collective.source = Some(SourceLine {
-                    file: source.file().to_owned(),
-                    line: source.line(),
-                });
-            }
-            collective.op_name = self.inner.module.name_of(&collective.op_name);
+            set_place(collective, &self.inner.module);
         }
         Ok(report)
+    }
+
+    /// The whole report: every collective and why it is there, how the arguments lie, memory, and
+    /// warnings. Printed, it is text; it can be had as JSON and as a page of HTML too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Program::optimized`].
+    pub fn report(&self) -> Result<Report> {
+        self.report_with(self.inner.report)
+    }
+
+    /// [`Program::report`] with other thresholds than those of [`Jit::report_options`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Program::optimized`].
+    ///
+    /// [`Jit::report_options`]: crate::Jit::report_options
+    pub fn report_with(&self, options: ReportOptions) -> Result<Report> {
+        let arguments = self.inner.inputs.iter().map(|input| Placed {
+            path: input.path.clone(),
+            ty: (*input.ty).clone(),
+            spec: input.sharding.spec().clone(),
+        });
+        let results = self.inner.outputs.iter().map(|output| Placed {
+            path: output.path.clone(),
+            ty: (*output.ty).clone(),
+            spec: output.sharding.spec().clone(),
+        });
+        let subject = Subject {
+            hlo: &self.optimized()?,
+            mesh: self.inner.layout.mesh(),
+            arguments: arguments.collect(),
+            results: results.collect(),
+            traced: Some(TracedFrom {
+                graph: &self.inner.graph,
+                layout: &self.inner.layout,
+                module: &self.inner.module,
+            }),
+            // A plugin that keeps no statistics has a report all the same.
+            memory: self.memory().ok(),
+        };
+        Report::new(&subject, options)
     }
 
     /// The memory that the program needs on one device.

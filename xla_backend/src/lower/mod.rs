@@ -36,6 +36,7 @@ use crate::pjrt::HostCalls;
 use foreign::order_type;
 use lookup::Tables;
 use manual::Positions;
+pub use names::Location;
 use names::Locations;
 use partial::{Finder, PartialSum};
 use sharding::Annotations;
@@ -61,8 +62,8 @@ pub struct Module {
     body: String,
     /// Definitions of the locations that `body` refers to.
     locations: String,
-    /// The source of each location, by its number.
-    sources: Vec<Source>,
+    /// Name and source of each location, by its number.
+    places: Vec<Location>,
     /// The closures that the program calls.
     calls: Arc<HostCalls>,
     /// The values that the program gives names to.
@@ -88,10 +89,7 @@ impl Module {
 
     /// An `op_name` without the number of its location.
     pub fn name_of(&self, op_name: &str) -> String {
-        match names::split_number(op_name) {
-            Some((name, _)) => name,
-            None => op_name.to_owned(),
-        }
+        plain_name(op_name)
     }
 
     /// The values that the program gives names to.
@@ -106,8 +104,22 @@ impl Module {
 
     /// The user's line for the `op_name` of an optimized instruction.
     pub fn source_of(&self, op_name: &str) -> Option<Source> {
+        self.place_of(op_name).map(|place| place.source)
+    }
+
+    /// The location for the `op_name` of an optimized instruction: the first, if XLA has made one
+    /// instruction of several.
+    pub fn place_of(&self, op_name: &str) -> Option<&Location> {
         let (_, number) = names::split_number(op_name)?;
-        self.sources.get(number).copied()
+        self.places.get(number)
+    }
+}
+
+/// The `op_name` of an optimized instruction without the numbers of locations.
+pub fn plain_name(op_name: &str) -> String {
+    match names::split_number(op_name) {
+        Some((name, _)) => name,
+        None => op_name.to_owned(),
     }
 }
 
@@ -191,11 +203,11 @@ pub fn lower(program: &Program) -> Result<Module> {
             faults: lowering.faults,
         });
     }
-    let (locations, sources) = lowering.locations.finish();
+    let (locations, places) = lowering.locations.finish();
     Ok(Module {
         body: lowering.out.finish(),
         locations,
-        sources,
+        places,
         calls: Arc::new(lowering.calls),
         named: lowering.named,
     })

@@ -5,6 +5,16 @@ use std::fmt::Write;
 
 use shardax_core::{Scope, Source};
 
+/// What an operation of a module is called, and where it is written.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// Scopes and operation, `block/dot_general`, or the path of the argument that the operation takes an
+    /// element of.
+    pub name: String,
+    /// The user's line.
+    pub source: Source,
+}
+
 /// Locations of a module: each a name with a number, and a line of the user's.
 ///
 /// The name goes into the module's body; the line only into the table, so that moving a line does
@@ -56,8 +66,8 @@ impl Locations {
         digits.parse().unwrap_or(self.entries.len())
     }
 
-    /// The table, and the source of each number.
-    pub(super) fn finish(self) -> (String, Vec<Source>) {
+    /// The table, and the name and source of each number.
+    pub(super) fn finish(self) -> (String, Vec<Location>) {
         let mut table = String::new();
         for (number, (name, source)) in self.entries.iter().enumerate() {
             // Writing to a string does not fail.
@@ -70,8 +80,14 @@ impl Locations {
                 source.column()
             );
         }
-        let sources = self.entries.into_iter().map(|(_, source)| source);
-        (table, sources.collect())
+        let locations = self.entries.into_iter().map(|(name, source)| {
+            let name = name.rsplit_once('#').map_or(&*name, |(name, _)| name);
+            Location {
+                name: name.to_owned(),
+                source,
+            }
+        });
+        (table, locations.collect())
     }
 }
 

@@ -72,6 +72,32 @@ pub struct Collective {
     pub source: Option<SourceLine>,
     /// The pass of differentiation that it belongs to, if `op_name` tells.
     pub pass: Option<Pass>,
+    /// Rounds of messages of one execution by a ring ([`CollectiveKind::ring_steps`]).
+    pub ring_steps: u64,
+    /// What the module says of each of `arrays`.
+    #[serde(skip)]
+    pub(super) parts: Vec<Part>,
+}
+
+/// What the module says of one array that a collective moves.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    /// Dimensions before, on one device.
+    pub(super) operand: Vec<u64>,
+    /// Dimensions after, on one device.
+    pub(super) result: Vec<u64>,
+    /// The name of the operation that this array belongs to.
+    pub(super) op_name: String,
+    /// The argument that it is or is a part of.
+    pub(super) argument: Option<usize>,
+    /// The dimension that is gathered, scattered or exchanged.
+    pub(super) dimension: Option<usize>,
+    /// What is reduced: `sums`, `maxima`.
+    pub(super) reduces: Option<&'static str>,
+    /// Every device takes its own part of the result, and nothing else is done with it.
+    pub(super) is_split_again: bool,
+    /// The position in `loops` of the loop in which the result is only added up.
+    pub(super) accumulated_in: Option<usize>,
 }
 
 /// A loop around a collective.

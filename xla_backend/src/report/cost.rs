@@ -87,6 +87,24 @@ impl CollectiveKind {
         };
         u64::try_from(sent).unwrap_or(u64::MAX)
     }
+
+    /// The rounds of messages of that algorithm, one after the other, in groups of `group` devices: what
+    /// is to be multiplied by the latency of a link.
+    pub fn ring_steps(self, group: usize) -> u64 {
+        let n = group as u64;
+        if n < 2 {
+            return 0;
+        }
+        match self {
+            CollectiveKind::AllReduce => 2 * (n - 1),
+            CollectiveKind::AllGather
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::AllToAll
+            | CollectiveKind::RaggedAllToAll
+            | CollectiveKind::CollectiveBroadcast => n - 1,
+            CollectiveKind::CollectivePermute => 1,
+        }
+    }
 }
 
 impl fmt::Display for CollectiveKind {
@@ -136,6 +154,10 @@ mod tests {
         assert_eq!(AllReduce.bytes_sent(u64::MAX, 8), u64::MAX);
         for kind in CollectiveKind::ALL {
             assert_eq!(kind.bytes_sent(800, 1), 0);
+            assert_eq!(kind.ring_steps(1), 0);
         }
+        assert_eq!(AllReduce.ring_steps(8), 14);
+        assert_eq!(AllGather.ring_steps(8), 7);
+        assert_eq!(CollectivePermute.ring_steps(2), 1);
     }
 }

@@ -50,6 +50,7 @@ pub struct Instruction {
     pub(super) parameter: i64,
     pub(super) tuple_index: i64,
     pub(super) comparison: String,
+    pub(super) dimensions: Vec<i64>,
     pub(super) groups: ReplicaGroups,
     pub(super) pairs: Vec<(i64, i64)>,
     pub(super) has_channel: bool,
@@ -258,6 +259,7 @@ impl Instruction {
             parameter: proto.parameter_number,
             tuple_index: proto.tuple_index,
             comparison: proto.comparison_direction,
+            dimensions: proto.dimensions,
             groups,
             pairs: proto
                 .source_target_pairs

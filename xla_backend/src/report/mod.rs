@@ -8,23 +8,40 @@
 //! The path is bytes -> `proto` -> [`HloModule`] (checked) -> walk over its computations, with loops
 //! multiplied by their `trip_count` and replica groups turned into device `groups` and mesh axes.
 
+mod attribution;
 mod collectives;
 mod cost;
+mod dataflow;
 mod groups;
 mod hlo;
 mod memory;
 mod proto;
 mod shape;
+mod split;
+mod subject;
+mod summary;
 mod table;
+mod terminal;
 mod text;
 mod trip_count;
 mod walk;
+mod warning;
+mod why;
 
 pub use collectives::{Branch, Collective, CollectiveReport, Loop, Pass, Total};
 pub use cost::CollectiveKind;
 pub use hlo::{Computation, HloModule, Instruction, SourceLine};
 pub use memory::{HostMemory, MemoryReport, human_bytes};
 pub use shape::{ArrayShape, Element, Shape};
+pub use split::{DimSplit, Partial, Split};
+pub use subject::{ArgumentRole, Placed, Subject, TracedFrom};
+pub(crate) use summary::set_place;
+pub use summary::{
+    AxesTotal, AxisSize, ExplainedCollective, KindTotal, REPORT_VERSION, Report, ReportOptions,
+    ReportedArgument, RoleBytes, Sum,
+};
+pub use warning::{Warning, WarningKind};
+pub use why::{Cause, MovedTensor, TensorRole, Why};
 
 #[cfg(test)]
 mod tests {

@@ -64,6 +64,9 @@ pub(super) struct Instruction {
     pub(super) parameter_number: i64,
     #[prost(int64, tag = "13")]
     pub(super) tuple_index: i64,
+    /// The dimension that is gathered, scattered or exchanged.
+    #[prost(int64, repeated, tag = "14")]
+    pub(super) dimensions: Vec<i64>,
     #[prost(int64, tag = "26")]
     pub(super) channel_id: i64,
     #[prost(int64, tag = "35")]

@@ -8,7 +8,7 @@ use super::hlo::SourceLine;
 use super::memory::human_bytes;
 
 /// Collectives up to this size are losses, norms and flags: one line for all of them.
-const SMALL: u64 = 64;
+pub(super) const SMALL: u64 = 64;
 /// The longest text of groups that are no axes.
 const LONGEST_GROUPS: usize = 24;
 /// Scopes that say how the program is built, and not which operation this is.
@@ -129,7 +129,7 @@ fn write_aligned(f: &mut fmt::Formatter<'_>, rows: &[[String; 6]]) -> fmt::Resul
     Ok(())
 }
 
-fn small_line(small: &[&Collective]) -> String {
+pub(super) fn small_line(small: &[&Collective]) -> String {
     let counted = || small.iter().filter(|collective| collective.counted);
     let times = counted()
         .map(|collective| collective.times)
@@ -162,7 +162,7 @@ fn total_line(total: &Total) -> String {
 }
 
 /// With a loop of unknown length around it, a number is a multiple of an unknown one.
-fn times_text(times: u64, known: bool) -> String {
+pub(super) fn times_text(times: u64, known: bool) -> String {
     if known {
         times.to_string()
     } else {
@@ -176,7 +176,7 @@ fn executions(times: u64, known: bool) -> String {
 }
 
 /// The axes, or the groups of devices if they are no axes.
-fn axes_text(axes: Option<&[String]>, groups: &[Vec<usize>]) -> String {
+pub(super) fn axes_text(axes: Option<&[String]>, groups: &[Vec<usize>]) -> String {
     match axes {
         Some([]) => "-".to_owned(),
         Some(axes) => axes.join("+"),
@@ -215,7 +215,7 @@ fn place(collective: &Collective) -> String {
 }
 
 /// The file with the folder that it is in, which is enough to know it by.
-fn short_line(source: &SourceLine) -> String {
+pub(super) fn short_line(source: &SourceLine) -> String {
     let path = Path::new(&source.file);
     let folder = path.parent().and_then(Path::file_name);
     let file = path.file_name().map(Path::new).unwrap_or(path);
@@ -226,7 +226,7 @@ fn short_line(source: &SourceLine) -> String {
 }
 
 /// The last two scopes that name something of the user's, of all that a combined collective does.
-fn short_name(op_name: &str) -> Option<String> {
+pub(super) fn short_name(op_name: &str) -> Option<String> {
     let (common, _) = split_combined(op_name);
     let names: Vec<&str> = common
         .split('/')

@@ -6,8 +6,9 @@
 use serde_json::Value as Json;
 use shardax_sharding::Mesh;
 
-use super::collectives::{Branch, Collective, Loop, Pass};
+use super::collectives::{Branch, Collective, Loop, Part, Pass};
 use super::cost::CollectiveKind;
+use super::dataflow::{Flow, Origin, Site, Value};
 use super::groups::Numbering;
 use super::hlo::{Computation, HloModule, Instruction, SourceLine};
 use super::shape::{ArrayShape, Shape};
@@ -28,6 +29,7 @@ pub(super) fn collectives_of(module: &HloModule, mesh: &Mesh) -> Result<Vec<Coll
         module,
         mesh,
         relevant: relevant(module),
+        flow: Flow::new(module),
         found: vec![],
     };
     walk.visit(module.entry(), &Path::default())?;
@@ -37,7 +39,8 @@ pub(super) fn collectives_of(module: &HloModule, mesh: &Mesh) -> Result<Vec<Coll
 /// How the walk came to a computation.
 #[derive(Clone, Default)]
 struct Path {
-    depth: usize,
+    /// The instructions that call the computation, outermost first.
+    callers: Vec<Site>,
     loops: Vec<Loop>,
     branches: Vec<Branch>,
     is_async: bool,
@@ -48,6 +51,7 @@ struct Walk<'a> {
     mesh: &'a Mesh,
     /// Of each computation the instructions that are collectives or lead to some.
     relevant: Vec<Vec<usize>>,
+    flow: Flow<'a>,
     found: Vec<Collective>,
 }
 
@@ -82,7 +86,7 @@ fn runs_what_it_calls(opcode: &str) -> bool {
 
 impl Walk<'_> {
     fn visit(&mut self, computation: usize, path: &Path) -> Result<(), String> {
-        if path.depth > MAX_DEPTH {
+        if path.callers.len() > MAX_DEPTH {
             return Err(format!(
                 "computations call each other more than {MAX_DEPTH} deep"
             ));
@@ -91,9 +95,13 @@ impl Walk<'_> {
         let here = &module.computations()[computation];
         for position in self.relevant[computation].clone() {
             let instruction = &here.instructions()[position];
+            let site = Site {
+                computation,
+                instruction: position,
+            };
             match CollectiveKind::of_opcode(instruction.opcode()) {
                 Some((kind, starts)) => {
-                    let collective = self.collective(here, instruction, kind, starts, path);
+                    let collective = self.collective(site, kind, starts, path);
                     let collective = collective
                         .map_err(|problem| format!("`{}`: {problem}", instruction.name()))?;
                     self.found.push(collective);
@@ -101,22 +109,17 @@ impl Walk<'_> {
                         return Err(format!("it runs more than {MAX_COLLECTIVES} collectives"));
                     }
                 }
-                None => self.enter(here, instruction, path)?,
+                None => self.enter(site, path)?,
             }
         }
         Ok(())
     }
 
-    fn enter(
-        &mut self,
-        here: &Computation,
-        instruction: &Instruction,
-        path: &Path,
-    ) -> Result<(), String> {
-        let mut inner = Path {
-            depth: path.depth + 1,
-            ..path.clone()
-        };
+    fn enter(&mut self, site: Site, path: &Path) -> Result<(), String> {
+        let here = &self.module.computations()[site.computation];
+        let instruction = &here.instructions()[site.instruction];
+        let mut inner = path.clone();
+        inner.callers.push(site);
         match instruction.opcode() {
             "while" => {
                 let trips = trip_count(self.module, here, instruction);
@@ -183,12 +186,13 @@ impl Walk<'_> {
 
     fn collective(
         &self,
-        here: &Computation,
-        instruction: &Instruction,
+        site: Site,
         kind: CollectiveKind,
         starts: bool,
         path: &Path,
     ) -> Result<Collective, String> {
+        let here = &self.module.computations()[site.computation];
+        let instruction = &here.instructions()[site.instruction];
         let arrays = moved(here, instruction, kind, starts);
         let payload_bytes = arrays.iter().try_fold(0u64, |sum, array| {
             let bytes = array
@@ -229,6 +233,8 @@ impl Walk<'_> {
             computation: here.name().to_owned(),
             payload_bytes,
             bytes_sent: kind.bytes_sent(payload_bytes, group_size),
+            ring_steps: kind.ring_steps(group_size),
+            parts: self.parts(site, kind, starts, path, arrays.len()),
             arrays,
             times: path.loops.iter().map(trips).fold(1, u64::saturating_mul),
             times_known: path.loops.iter().all(|around| around.trips.is_some()),
@@ -244,6 +250,116 @@ impl Walk<'_> {
             op_name,
             source,
         })
+    }
+
+    /// What is known of each array: of a combined collective, operand by operand.
+    fn parts(
+        &self,
+        site: Site,
+        kind: CollectiveKind,
+        starts: bool,
+        path: &Path,
+        count: usize,
+    ) -> Vec<Part> {
+        let here = &self.module.computations()[site.computation];
+        let instruction = &here.instructions()[site.instruction];
+        // Of the start of an all-gather or a permutation the results are the second element.
+        let results = match instruction.shape() {
+            Shape::Tuple(parts) if starts && keeps_operands(kind) && parts.len() > 1 => {
+                parts[1].arrays()
+            }
+            shape => shape.arrays(),
+        };
+        let reduces = instruction.called().first().map(|&reducer| {
+            let root = self.module.computations()[reducer].root_instruction();
+            reduced(root.opcode())
+        });
+        let dimension = instruction.dimensions.first();
+        let dimension = dimension.and_then(|&d| usize::try_from(d).ok());
+        let combined = results.len() > 1;
+        let part = |i: usize| {
+            let operand = here.operand(instruction, i);
+            let dims = |shape: Option<&ArrayShape>| shape.map_or(vec![], |a| a.dims.clone());
+            let value = |instruction: usize, element: Vec<usize>| Value {
+                callers: path.callers.clone(),
+                site: Site {
+                    instruction,
+                    ..site
+                },
+                element,
+            };
+            let origin = instruction
+                .operands()
+                .get(i)
+                .map(|&operand| self.flow.origin(&value(operand, vec![])));
+            let result = value(site.instruction, if combined { vec![i] } else { vec![] });
+            Part {
+                operand: dims(operand.and_then(|o| o.shape().arrays().first().copied())),
+                result: dims(results.get(i).copied()),
+                op_name: self.name_of_part(here, instruction, site, combined.then_some(i)),
+                argument: origin.and_then(|origin| match origin {
+                    Origin::Argument(number) => Some(number),
+                    Origin::Carried { .. } | Origin::Computed => None,
+                }),
+                dimension,
+                reduces,
+                is_split_again: kind == CollectiveKind::AllGather
+                    && self.flow.is_only_split_again(result.clone()),
+                accumulated_in: match path.loops.is_empty() || reduces.is_none() {
+                    true => None,
+                    false => self.flow.accumulated_in(result).and_then(|callers| {
+                        let is_loop =
+                            |site: &&Site| self.flow.instruction(**site).opcode() == "while";
+                        let loops = path.callers.get(..callers)?.iter().filter(is_loop);
+                        loops.count().checked_sub(1)
+                    }),
+                },
+            }
+        };
+        (0..count).map(part).collect()
+    }
+
+    /// XLA names a combined collective after some of its parts, and what takes a part out of it after that
+    /// part.
+    fn name_of_part(
+        &self,
+        here: &Computation,
+        instruction: &Instruction,
+        site: Site,
+        part: Option<usize>,
+    ) -> String {
+        let Some(part) = part else {
+            return origin(here, instruction).0;
+        };
+        let takes_it = |user: &&Instruction| {
+            user.opcode() == "get-tuple-element"
+                && user.tuple_index == part as i64
+                && user.operands() == [site.instruction]
+        };
+        let taken = here.instructions().iter().find(takes_it);
+        let names = [taken, here.operand(instruction, part)];
+        let mut names = names.into_iter().flatten().map(Instruction::op_name);
+        let name = names.find(|name| !name.is_empty());
+        name.map_or_else(|| origin(here, instruction).0, str::to_owned)
+    }
+}
+
+/// Whether the start's value has the operands beside the results.
+fn keeps_operands(kind: CollectiveKind) -> bool {
+    matches!(
+        kind,
+        CollectiveKind::AllGather | CollectiveKind::CollectivePermute
+    )
+}
+
+/// What devices have before a reduction by this operation.
+fn reduced(opcode: &str) -> &'static str {
+    match opcode {
+        "add" => "sums",
+        "maximum" => "maxima",
+        "minimum" => "minima",
+        "multiply" => "products",
+        _ => "results",
     }
 }
 

@@ -1,0 +1,461 @@
+//! Why a collective is there: what it moves, between which two ways to lie, for which line.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+use shardax_sharding::{Mesh, PartitionSpec};
+
+use super::attribution::{Attribution, Made};
+use super::collectives::{Collective, Part, Pass};
+use super::cost::CollectiveKind;
+use super::hlo::SourceLine;
+use super::shape::ArrayShape;
+use super::split::{DimSplit, Partial, Split, dims_of_parts, fit};
+use super::subject::{Argument, ArgumentRole};
+use super::table::{SMALL, short_line, short_name};
+use crate::lower::{self, Location};
+
+/// Why a collective is there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Why {
+    /// Who wants it.
+    pub cause: Cause,
+    /// What it moves: one entry for each of [`Collective::arrays`].
+    pub tensors: Vec<MovedTensor>,
+}
+
+/// Who wants a collective.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "by", content = "operation")]
+pub enum Cause {
+    /// The user, by a collective operation of this name in a manual region.
+    User(String),
+    /// XLA's partitioner, so that each device has what an operation needs.
+    Partitioner,
+}
+
+/// One array that a collective moves.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MovedTensor {
+    /// What it is.
+    pub role: TensorRole,
+    /// Its path: of the argument, of the parameter whose gradient it is, of the result; the scope and
+    /// operation of an activation. A `*` stands for what differs between several that it may be. Empty if
+    /// nothing is known.
+    pub path: String,
+    /// What one device has before a reduction, or after another collective.
+    pub array: ArrayShape,
+    /// Sizes of the whole value, of one layer if `is_layer`.
+    pub whole: Option<Vec<usize>>,
+    /// Whether it is one element of a stack.
+    pub is_layer: bool,
+    /// How it lies before, if that is known.
+    pub from: Option<Split>,
+    /// How it lies after, if that is known.
+    pub to: Option<Split>,
+    /// The user's line.
+    pub source: Option<SourceLine>,
+}
+
+/// What a tensor is to the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorRole {
+    /// A parameter: an argument that the program annotates at its use.
+    Parameter,
+    /// An argument of the shape and name of a parameter, such as a moment of the optimizer.
+    State,
+    /// Another argument.
+    Input,
+    /// The gradient of a parameter.
+    Gradient,
+    /// A result of the program.
+    Result,
+    /// A value computed on the way.
+    Activation,
+    /// A few numbers: a loss, a norm, a flag.
+    Scalar,
+    /// Not known.
+    Unknown,
+}
+
+impl fmt::Display for TensorRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            TensorRole::Parameter => "parameter",
+            TensorRole::State => "state",
+            TensorRole::Input => "input",
+            TensorRole::Gradient => "gradient",
+            TensorRole::Result => "result",
+            TensorRole::Activation => "activation",
+            TensorRole::Scalar => "scalar",
+            TensorRole::Unknown => "unknown",
+        })
+    }
+}
+
+/// What explains the collectives of one program.
+pub(super) struct Explainer<'a> {
+    pub(super) mesh: &'a Mesh,
+    pub(super) arguments: &'a [Argument],
+    pub(super) results: &'a [String],
+    /// What the program was traced to, if that is known.
+    pub(super) traced: Option<(&'a lower::Module, Attribution)>,
+}
+
+/// Names of collective operations of manual regions, in Shardax and in JAX.
+const WRITTEN: [&str; 14] = [
+    "psum",
+    "psum_invariant",
+    "pmean",
+    "pmax",
+    "pmin",
+    "all_gather",
+    "all_gather_invariant",
+    "reduce_scatter",
+    "psum_scatter",
+    "all_to_all",
+    "ppermute",
+    "broadcast_from",
+    "pbroadcast",
+    "ragged_all_to_all",
+];
+
+impl Explainer<'_> {
+    pub(super) fn why(&self, collective: &Collective) -> Why {
+        let tensors = collective.parts.iter().zip(&collective.arrays);
+        Why {
+            cause: cause(&collective.op_name),
+            tensors: tensors
+                .map(|(part, array)| self.tensor(collective, part, array))
+                .collect(),
+        }
+    }
+
+    fn tensor(&self, collective: &Collective, part: &Part, array: &ArrayShape) -> MovedTensor {
+        let place = self.place(part);
+        let source = place.map(|place| SourceLine {
+            file: place.source.file().to_owned(),
+            line: place.source.line(),
+        });
+        let mut tensor = MovedTensor {
+            role: TensorRole::Unknown,
+            path: String::new(),
+            array: array.clone(),
+            whole: None,
+            is_layer: false,
+            from: None,
+            to: None,
+            source: source.or_else(|| collective.source.clone()),
+        };
+        match part.argument.and_then(|i| self.arguments.get(i)) {
+            Some(argument) => self.argument(collective, part, argument, &mut tensor),
+            None => self.computed(collective, part, place, &mut tensor),
+        }
+        tensor
+    }
+
+    fn place(&self, part: &Part) -> Option<&Location> {
+        let (module, _) = self.traced.as_ref()?;
+        module.place_of(&part.op_name)
+    }
+
+    fn argument(
+        &self,
+        collective: &Collective,
+        part: &Part,
+        argument: &Argument,
+        tensor: &mut MovedTensor,
+    ) {
+        tensor.role = match argument.role {
+            ArgumentRole::Parameter => TensorRole::Parameter,
+            ArgumentRole::State => TensorRole::State,
+            ArgumentRole::Input => TensorRole::Input,
+        };
+        tensor.path = argument.path.clone();
+        let at_use = argument.source.map(|source| SourceLine {
+            file: source.file().to_owned(),
+            line: source.line(),
+        });
+        tensor.source = tensor.source.take().or(at_use);
+        let shape = &argument.ty.shape;
+        let spec = &argument.spec;
+        let largest = local_before_and_after(collective.kind, part);
+        let fits = |whole: &[usize]| largest.iter().all(|local| fit(local, whole).is_some());
+        // An element of a stack has one dimension less, or a size of 1 there.
+        let layer: PartitionSpec = spec.entries().iter().skip(1).cloned().collect();
+        let is_element = |local: &&&[u64]| local.len() == shape.len() && local[0] == 1;
+        let is_layer = shape.first().is_some_and(|&layers| layers > 1)
+            && (largest.iter().filter(is_element).count() == largest.len() || !fits(shape))
+            && fits(&shape[1..]);
+        let (whole, spec) = match is_layer {
+            true => (&shape[1..], &layer),
+            false => (&shape[..], spec),
+        };
+        tensor.is_layer = is_layer;
+        tensor.whole = Some(whole.to_vec());
+        (tensor.from, tensor.to) = self.splits(collective, part, whole, Some(spec));
+    }
+
+    fn computed(
+        &self,
+        collective: &Collective,
+        part: &Part,
+        place: Option<&Location>,
+        tensor: &mut MovedTensor,
+    ) {
+        tensor.path = short_name(&lower::plain_name(&part.op_name)).unwrap_or_default();
+        let is_small = tensor.array.bytes().is_some_and(|bytes| bytes <= SMALL);
+        let Some((place, (_, attribution))) = place.zip(self.traced.as_ref()) else {
+            if is_small {
+                tensor.role = TensorRole::Scalar;
+            }
+            return;
+        };
+        let made = attribution.made(&place.name, place.source);
+        let fitting = fitting(made, part, collective.kind);
+        let is_backward = Pass::of(&part.op_name) == Some(Pass::Backward);
+        let paths = |of: &dyn Fn(&Made) -> &BTreeSet<usize>, names: &dyn Fn(usize) -> String| {
+            let paths: BTreeSet<String> = fitting
+                .iter()
+                .flat_map(|made| of(made).iter().map(|&i| names(i)))
+                .collect();
+            let all = !fitting.is_empty() && fitting.iter().all(|made| !of(made).is_empty());
+            all.then(|| common_path(&paths))
+        };
+        let argument = |i: usize| {
+            self.arguments
+                .get(i)
+                .map_or(String::new(), |a| a.path.clone())
+        };
+        let result = |i: usize| self.results.get(i).cloned().unwrap_or_default();
+        let updated = paths(&|made| &made.updates, &argument).filter(|_| is_backward);
+        let returned = paths(&|made| &made.results, &result);
+        (tensor.role, tensor.path) = match (updated, returned) {
+            (Some(parameter), _) => (TensorRole::Gradient, parameter),
+            _ if is_small => (TensorRole::Scalar, std::mem::take(&mut tensor.path)),
+            (None, Some(path)) => (TensorRole::Result, path),
+            (None, None) => (TensorRole::Activation, std::mem::take(&mut tensor.path)),
+        };
+        let shapes: BTreeSet<&[usize]> = fitting.iter().map(|made| &made.shape[..]).collect();
+        if let [whole] = shapes.into_iter().collect::<Vec<_>>()[..] {
+            let mut stated = fitting.iter().map(|made| made.stated.as_ref());
+            let first = stated.next().flatten();
+            let stated = first.filter(|first| stated.all(|other| other == Some(first)));
+            tensor.whole = Some(whole.to_vec());
+            (tensor.from, tensor.to) = self.splits(collective, part, whole, stated);
+        }
+    }
+
+    /// How a value lies before and after.
+    fn splits(
+        &self,
+        collective: &Collective,
+        part: &Part,
+        whole: &[usize],
+        stated: Option<&PartitionSpec>,
+    ) -> (Option<Split>, Option<Split>) {
+        let Some(axes) = collective.axes.as_ref() else {
+            return (None, None);
+        };
+        let local = match collective.kind {
+            CollectiveKind::AllGather => &part.result,
+            CollectiveKind::ReduceScatter => &part.operand,
+            CollectiveKind::AllReduce => &part.result,
+            // The dimension that is cut and the one that is joined are not the instruction's own.
+            CollectiveKind::AllToAll
+            | CollectiveKind::RaggedAllToAll
+            | CollectiveKind::CollectivePermute
+            | CollectiveKind::CollectiveBroadcast => return (None, None),
+        };
+        let Some(fitted) = fit(local, whole) else {
+            // XLA has merged dimensions: where the layout states how the value lies, and the number of
+            // elements agrees, it is that.
+            let stated = stated.filter(|spec| has_elements(spec, self.mesh, whole, local));
+            let to = stated.map(Split::of_spec);
+            return match collective.kind {
+                CollectiveKind::AllReduce => (to.clone().map(|to| partial(to, part, axes)), to),
+                _ => (
+                    None,
+                    to.filter(|_| collective.kind != CollectiveKind::ReduceScatter),
+                ),
+            };
+        };
+        let dims = dims_of_parts(self.mesh, &fitted.parts, stated, axes);
+        let coarse = Split {
+            dims,
+            partial: None,
+        };
+        let finer = || {
+            let dimension = part.dimension?.checked_sub(fitted.leading)?;
+            let mut fine = coarse.clone();
+            if let DimSplit::Axes(split) = fine.dims.get_mut(dimension)? {
+                split.extend(axes.iter().cloned());
+            }
+            Some(fine)
+        };
+        match collective.kind {
+            CollectiveKind::AllGather => (finer(), Some(coarse)),
+            CollectiveKind::ReduceScatter => {
+                let fine = finer();
+                (Some(partial(coarse, part, axes)), fine)
+            }
+            _ => (Some(partial(coarse.clone(), part, axes)), Some(coarse)),
+        }
+    }
+}
+
+fn partial(split: Split, part: &Part, axes: &[String]) -> Split {
+    Split {
+        partial: Some(Partial {
+            of: part.reduces.unwrap_or("results"),
+            axes: axes.to_vec(),
+        }),
+        ..split
+    }
+}
+
+/// Whether a device's part of a value of this spec has as many elements as the local shape.
+fn has_elements(spec: &PartitionSpec, mesh: &Mesh, whole: &[usize], local: &[u64]) -> bool {
+    let shard = spec.shard_shape(mesh, whole);
+    shard.is_ok_and(|shard| shard.iter().product::<usize>() as u64 == local.iter().product::<u64>())
+}
+
+/// The shapes by which a tensor is known on one device.
+fn local_before_and_after(kind: CollectiveKind, part: &Part) -> Vec<&[u64]> {
+    match kind {
+        CollectiveKind::AllReduce => vec![&part.result],
+        _ => vec![&part.operand, &part.result],
+    }
+}
+
+/// The values of a location that the array can be. An operation may make several: those of one line in
+/// several calls, and XLA may have merged dimensions, in which case only the number of elements is left to
+/// go by.
+fn fitting<'m>(made: &'m [Made], part: &Part, kind: CollectiveKind) -> Vec<&'m Made> {
+    let locals = local_before_and_after(kind, part);
+    let same_rank = |made: &&Made| locals.iter().all(|local| fit(local, &made.shape).is_some());
+    let found: Vec<&Made> = made.iter().filter(same_rank).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let count = |made: &&Made| {
+        let whole: u64 = made.shape.iter().map(|&d| d as u64).product();
+        locals.iter().all(|local| {
+            let local: u64 = local.iter().product();
+            local > 0 && whole.is_multiple_of(local)
+        })
+    };
+    made.iter().filter(count).collect()
+}
+
+/// The operation of a manual region that wrote the collective, if one did.
+fn cause(op_name: &str) -> Cause {
+    let name = lower::plain_name(op_name);
+    let operation = name.rsplit('/').next().unwrap_or_default();
+    match WRITTEN.contains(&operation) {
+        true => Cause::User(operation.to_owned()),
+        false => Cause::Partitioner,
+    }
+}
+
+/// Paths in one, `*` for what differs: `blocks.*.w1`.
+pub(super) fn common_path(paths: &BTreeSet<String>) -> String {
+    let split: Vec<Vec<&str>> = paths.iter().map(|path| path.split('.').collect()).collect();
+    let Some(first) = split.first() else {
+        return String::new();
+    };
+    if split.iter().any(|path| path.len() != first.len()) {
+        return paths.iter().cloned().collect::<Vec<_>>().join(" or ");
+    }
+    let segment = |i: usize| match split.iter().all(|path| path[i] == first[i]) {
+        true => first[i],
+        false => "*",
+    };
+    (0..first.len()).map(segment).collect::<Vec<_>>().join(".")
+}
+
+impl MovedTensor {
+    /// What it is, in words: ``gradient of `0.blocks.w1` ``, `activation mlp/dot_general`.
+    pub fn what(&self) -> String {
+        let path = &self.path;
+        let layer = if self.is_layer { "a layer of " } else { "" };
+        match self.role {
+            TensorRole::Parameter => format!("{layer}parameter `{path}`"),
+            TensorRole::State => format!("{layer}state `{path}`"),
+            TensorRole::Input => format!("{layer}input `{path}`"),
+            TensorRole::Gradient => format!("gradient of `{path}`"),
+            TensorRole::Result if path.is_empty() => "the result".to_owned(),
+            TensorRole::Result => format!("result `{path}`"),
+            TensorRole::Activation => format!("activation {path}").trim_end().to_owned(),
+            TensorRole::Scalar => format!("scalar {path}").trim_end().to_owned(),
+            TensorRole::Unknown if path.is_empty() => "unknown".to_owned(),
+            TensorRole::Unknown => format!("unknown, of {path}"),
+        }
+    }
+
+    /// The two ways to lie, `P("data", _) -> P(_, _)`; empty if neither is known.
+    pub fn movement(&self) -> String {
+        let text = |split: &Option<Split>| {
+            split
+                .as_ref()
+                .map_or("unknown".to_owned(), Split::to_string)
+        };
+        match (&self.from, &self.to) {
+            (None, None) => String::new(),
+            // A reduction that changes nothing else.
+            (
+                Some(Split {
+                    dims,
+                    partial: Some(Partial { of, axes }),
+                }),
+                Some(to),
+            ) if *dims == to.dims => {
+                format!("partial {of} over {} -> {to}", axes.join("+"))
+            }
+            (from, to) => format!("{} -> {}", text(from), text(to)),
+        }
+    }
+}
+
+impl Why {
+    /// What is moved: of each role the largest tensor, and how many more there are.
+    pub fn what(&self) -> String {
+        let mut named: Vec<(TensorRole, String, usize)> = vec![];
+        for tensor in self.by_size() {
+            match named.iter_mut().find(|(role, ..)| *role == tensor.role) {
+                Some((_, _, more)) => *more += 1,
+                None => named.push((tensor.role, tensor.what(), 0)),
+            }
+        }
+        let text = |(_, first, more): (TensorRole, String, usize)| match more {
+            0 => first,
+            more => format!("{first} and {more} more"),
+        };
+        named.into_iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The two ways to lie of the largest tensor; empty if neither is known.
+    pub fn movement(&self) -> String {
+        let largest = self.by_size().into_iter().next();
+        largest.map(MovedTensor::movement).unwrap_or_default()
+    }
+
+    fn by_size(&self) -> Vec<&MovedTensor> {
+        let mut tensors: Vec<&MovedTensor> = self.tensors.iter().collect();
+        tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.array.bytes().unwrap_or(0)));
+        tensors
+    }
+
+    /// Who wants it, if that is the user.
+    pub fn written(&self, source: Option<&SourceLine>) -> Option<String> {
+        let Cause::User(operation) = &self.cause else {
+            return None;
+        };
+        Some(match source {
+            Some(source) => format!("written at {} ({operation})", short_line(source)),
+            None => format!("written ({operation})"),
+        })
+    }
+}
