@@ -82,12 +82,15 @@ pub struct Collective {
 /// What the module says of one array that a collective moves.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
-    /// Dimensions before, on one device.
-    pub(super) operand: Vec<u64>,
-    /// Dimensions after, on one device.
-    pub(super) result: Vec<u64>,
+    /// Dimensions before, on one device. Several of an all-to-all, for which XLA cuts and turns its
+    /// operand: those of the operand, and of what it is cut from.
+    pub(super) before: Vec<Vec<u64>>,
+    /// Dimensions after, on one device; of an all-to-all as `before`.
+    pub(super) after: Vec<Vec<u64>>,
     /// The name of the operation that this array belongs to.
     pub(super) op_name: String,
+    /// The name of the first operation that reads the result.
+    pub(super) reader: String,
     /// The argument that it is or is a part of.
     pub(super) argument: Option<usize>,
     /// The dimension that is gathered, scattered or exchanged.

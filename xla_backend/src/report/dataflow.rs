@@ -14,6 +14,9 @@ use super::hlo::{Computation, HloModule, Instruction};
 /// Instructions looked at for one question.
 const BUDGET: usize = 4096;
 
+/// Instructions between a collective and what its data was or becomes.
+const CHAIN: usize = 32;
+
 /// An instruction of a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Site {
@@ -379,6 +382,77 @@ impl<'a> Flow<'a> {
             Rc::new(users)
         });
         users.clone()
+    }
+
+    /// The shapes of what a value is a part of, or the same data as, nearest first.
+    pub(super) fn shapes_before(&self, value: &Value) -> Vec<Vec<u64>> {
+        let mut shapes: Vec<Vec<u64>> = vec![];
+        let mut at = value.clone();
+        for _ in 0..CHAIN {
+            let instruction = self.instruction(at.site);
+            let operand = match instruction.opcode() {
+                "parameter" => {
+                    let number = usize::try_from(instruction.parameter).unwrap_or(usize::MAX);
+                    let inner = at.callers.last().copied();
+                    let Some(call) = inner.filter(|&c| is_call(self.instruction(c).opcode()))
+                    else {
+                        break;
+                    };
+                    match self.leave(&mut at, call, number) {
+                        Some(()) => None,
+                        None => break,
+                    }
+                }
+                opcode if is_call(opcode) => match self.enter_root(&mut at) {
+                    Some(()) => None,
+                    None => break,
+                },
+                opcode if is_transparent(opcode) || is_slice(opcode) => {
+                    instruction.operands().first().copied()
+                }
+                _ => break,
+            };
+            if let Some(operand) = operand {
+                at.site.instruction = operand;
+            }
+            if let [array] = self.instruction(at.site).shape().arrays()[..] {
+                shapes.push(array.dims.clone());
+            }
+        }
+        shapes
+    }
+
+    /// The shapes of what a value becomes a part of, or is the same data as, nearest first.
+    pub(super) fn shapes_after(&self, value: Value) -> Vec<Vec<u64>> {
+        let mut shapes: Vec<Vec<u64>> = vec![];
+        self.uses(value, &mut |used| match used {
+            Use::By { user, opcode, .. } if shapes.len() < CHAIN => {
+                let keeps = is_transparent(opcode) || opcode == "concatenate";
+                if let ([array], true) = (&self.instruction(user.site).shape().arrays()[..], keeps)
+                {
+                    shapes.push(array.dims.clone());
+                }
+                keeps
+            }
+            _ => false,
+        });
+        shapes
+    }
+
+    /// The name of the first operation that computes something of a value, if one has a name.
+    pub(super) fn reader(&self, value: Value) -> String {
+        let mut name = String::new();
+        self.uses(value, &mut |used| match used {
+            Use::By { user, opcode, .. } if name.is_empty() => {
+                if is_transparent(opcode) {
+                    return true;
+                }
+                name = self.instruction(user.site).op_name().to_owned();
+                false
+            }
+            _ => false,
+        });
+        name
     }
 
     /// Whether a value differs from device to device by the device's own number.

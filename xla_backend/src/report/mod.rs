@@ -15,6 +15,7 @@ mod dataflow;
 mod groups;
 mod hlo;
 mod memory;
+mod page;
 mod proto;
 mod shape;
 mod split;

@@ -153,12 +153,26 @@ pub(super) fn dims_of_parts(
     .collect()
 }
 
+/// Whether axes other than those `taken` can split a value into these parts. An axis may be
+/// divided among dimensions, so only the number of devices is looked at.
+pub(super) fn is_possible(mesh: &Mesh, parts: &[u64], taken: &[String]) -> bool {
+    let free = mesh
+        .axes()
+        .iter()
+        .filter(|axis| !taken.iter().any(|t| t == axis.name()));
+    let devices: u64 = free.map(|axis| axis.size() as u64).product();
+    let total = parts
+        .iter()
+        .try_fold(1u64, |all, &parts| all.checked_mul(parts));
+    total.is_some_and(|total| total > 0 && devices.is_multiple_of(total))
+}
+
 /// The one set of axes that has so many devices.
 fn axes_of(free: &[&str], parts: u64, size: &dyn Fn(&str) -> u64) -> DimSplit {
     // No mesh has more than a few axes; of more than these nothing is said.
-    let sets = 1u32 << free.len().min(10);
-    let mut fitting = (1..sets).filter_map(|set| {
-        let chosen: Vec<&str> = (0..free.len().min(10))
+    let count = free.len().min(10);
+    let mut fitting = (1..1u32 << count).filter_map(|set| {
+        let chosen: Vec<&str> = (0..count)
             .filter(|i| set >> i & 1 == 1)
             .map(|i| free[i])
             .collect();
@@ -210,6 +224,24 @@ mod tests {
             text(&cube, &[4, 1], Some(&stated), &["c"]),
             r#"P(("a", "b"), _)"#
         );
+    }
+
+    #[test]
+    fn some_splits_are_impossible() {
+        let grid = mesh("data=2,model=4");
+        assert!(is_possible(&grid, &[2, 4], &[]));
+        assert!(!is_possible(&grid, &[4, 4], &[]));
+        assert!(!is_possible(
+            &grid,
+            &[2, 1],
+            &["data".into(), "model".into()]
+        ));
+        assert!(is_possible(
+            &grid,
+            &[1, 1],
+            &["data".into(), "model".into()]
+        ));
+        assert!(!is_possible(&grid, &[3], &[]));
     }
 
     #[test]

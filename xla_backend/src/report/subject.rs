@@ -76,6 +76,26 @@ pub enum ArgumentRole {
     Input,
 }
 
+impl ArgumentRole {
+    /// One of them in words.
+    pub(super) const fn singular(self) -> &'static str {
+        match self {
+            ArgumentRole::Parameter => "parameter",
+            ArgumentRole::State => "state",
+            ArgumentRole::Input => "input",
+        }
+    }
+
+    /// All of them in words.
+    pub(super) const fn plural(self) -> &'static str {
+        match self {
+            ArgumentRole::Parameter => "parameters",
+            ArgumentRole::State => "state",
+            ArgumentRole::Input => "inputs",
+        }
+    }
+}
+
 /// The arguments with their roles.
 pub(super) fn arguments(placed: &[Placed], attribution: Option<&Attribution>) -> Vec<Argument> {
     let used = |i: usize| attribution.and_then(|a| a.arguments.get(i));

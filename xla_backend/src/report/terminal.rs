@@ -103,11 +103,7 @@ impl Report {
         };
         writeln!(f, "{heading}")?;
         for role in &self.argument_bytes {
-            let name = match role.role {
-                super::ArgumentRole::Parameter => "parameters",
-                super::ArgumentRole::State => "state",
-                super::ArgumentRole::Input => "inputs",
-            };
+            let name = role.role.plural();
             let of = match role.bytes == role.device_bytes {
                 true => "whole".to_owned(),
                 false => format!("of {}", human_bytes(role.bytes)),
@@ -147,9 +143,9 @@ const HEADER: [&str; 8] = [
     "times",
     "largest array",
     "bytes each",
-    "bytes in all",
-    "sent in all",
-    "steps each",
+    "in all",
+    "sent",
+    "steps",
 ];
 const TOTALS: [&str; 6] = ["", "times", "async", "bytes", "sent", "ring steps"];
 

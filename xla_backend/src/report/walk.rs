@@ -277,46 +277,65 @@ impl Walk<'_> {
         let dimension = instruction.dimensions.first();
         let dimension = dimension.and_then(|&d| usize::try_from(d).ok());
         let combined = results.len() > 1;
+        let value = |instruction: usize, element: Vec<usize>| Value {
+            callers: path.callers.clone(),
+            site: Site {
+                instruction,
+                ..site
+            },
+            element,
+        };
+        let exchanges = kind == CollectiveKind::AllToAll;
         let part = |i: usize| {
-            let operand = here.operand(instruction, i);
-            let dims = |shape: Option<&ArrayShape>| shape.map_or(vec![], |a| a.dims.clone());
-            let value = |instruction: usize, element: Vec<usize>| Value {
-                callers: path.callers.clone(),
-                site: Site {
-                    instruction,
-                    ..site
-                },
-                element,
-            };
-            let origin = instruction
-                .operands()
-                .get(i)
-                .map(|&operand| self.flow.origin(&value(operand, vec![])));
+            let operand = instruction.operands().get(i);
+            let operand = operand.map(|&operand| value(operand, vec![]));
             let result = value(site.instruction, if combined { vec![i] } else { vec![] });
+            let dims = |array: &ArrayShape| array.dims.clone();
+            let mut before: Vec<Vec<u64>> = vec![];
+            let mut after: Vec<Vec<u64>> = results
+                .get(i)
+                .map(|array| dims(array))
+                .into_iter()
+                .collect();
+            if let Some(operand) = &operand {
+                let arrays = self.flow.instruction(operand.site).shape().arrays();
+                before.extend(arrays.first().map(|array| dims(array)));
+                if exchanges {
+                    before.extend(self.flow.shapes_before(operand));
+                    after.extend(self.flow.shapes_after(result.clone()));
+                }
+            }
+            let origin = operand.map_or(Origin::Computed, |operand| self.flow.origin(&operand));
             Part {
-                operand: dims(operand.and_then(|o| o.shape().arrays().first().copied())),
-                result: dims(results.get(i).copied()),
+                before,
+                after,
                 op_name: self.name_of_part(here, instruction, site, combined.then_some(i)),
-                argument: origin.and_then(|origin| match origin {
+                reader: self.flow.reader(result.clone()),
+                argument: match origin {
                     Origin::Argument(number) => Some(number),
                     Origin::Carried { .. } | Origin::Computed => None,
-                }),
+                },
                 dimension,
                 reduces,
                 is_split_again: kind == CollectiveKind::AllGather
                     && self.flow.is_only_split_again(result.clone()),
                 accumulated_in: match path.loops.is_empty() || reduces.is_none() {
                     true => None,
-                    false => self.flow.accumulated_in(result).and_then(|callers| {
-                        let is_loop =
-                            |site: &&Site| self.flow.instruction(**site).opcode() == "while";
-                        let loops = path.callers.get(..callers)?.iter().filter(is_loop);
-                        loops.count().checked_sub(1)
-                    }),
+                    false => self.loop_of_sum(path, result),
                 },
             }
         };
+        // An exchange of several arrays is one value, cut into as many parts as there are devices.
+        let count = if exchanges { count.min(1) } else { count };
         (0..count).map(part).collect()
+    }
+
+    /// The position in the path's loops of the one in which a value is only added up.
+    fn loop_of_sum(&self, path: &Path, value: Value) -> Option<usize> {
+        let callers = self.flow.accumulated_in(value)?;
+        let is_loop = |site: &&Site| self.flow.instruction(**site).opcode() == "while";
+        let loops = path.callers.get(..callers)?.iter().filter(is_loop);
+        loops.count().checked_sub(1)
     }
 
     /// XLA names a combined collective after some of its parts, and what takes a part out of it after that

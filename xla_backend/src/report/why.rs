@@ -11,7 +11,7 @@ use super::collectives::{Collective, Part, Pass};
 use super::cost::CollectiveKind;
 use super::hlo::SourceLine;
 use super::shape::ArrayShape;
-use super::split::{DimSplit, Partial, Split, dims_of_parts, fit};
+use super::split::{DimSplit, Fitted, Partial, Split, dims_of_parts, fit, is_possible};
 use super::subject::{Argument, ArgumentRole};
 use super::table::{SMALL, short_line, short_name};
 use crate::lower::{self, Location};
@@ -134,15 +134,24 @@ impl Explainer<'_> {
     }
 
     fn tensor(&self, collective: &Collective, part: &Part, array: &ArrayShape) -> MovedTensor {
-        let place = self.place(part);
-        let source = place.map(|place| SourceLine {
+        // A parameter that is gathered where the program begins has no line; what reads it has.
+        let place = self.place(&part.op_name);
+        let line = place.or_else(|| self.place(&part.reader));
+        let source = line.map(|place| SourceLine {
             file: place.source.file().to_owned(),
             line: place.source.line(),
         });
         let mut tensor = MovedTensor {
             role: TensorRole::Unknown,
             path: String::new(),
-            array: array.clone(),
+            array: match collective.kind {
+                // The arrays are pieces of it.
+                CollectiveKind::AllToAll => ArrayShape {
+                    element: array.element,
+                    dims: whole_operand(part, collective.payload_bytes, array),
+                },
+                _ => array.clone(),
+            },
             whole: None,
             is_layer: false,
             from: None,
@@ -156,9 +165,9 @@ impl Explainer<'_> {
         tensor
     }
 
-    fn place(&self, part: &Part) -> Option<&Location> {
+    fn place(&self, op_name: &str) -> Option<&Location> {
         let (module, _) = self.traced.as_ref()?;
-        module.place_of(&part.op_name)
+        module.place_of(op_name)
     }
 
     fn argument(
@@ -181,13 +190,13 @@ impl Explainer<'_> {
         tensor.source = tensor.source.take().or(at_use);
         let shape = &argument.ty.shape;
         let spec = &argument.spec;
-        let largest = local_before_and_after(collective.kind, part);
-        let fits = |whole: &[usize]| largest.iter().all(|local| fit(local, whole).is_some());
+        let axes = collective.axes.as_deref().unwrap_or_default();
+        let fits = |whole: &[usize]| fits(self.mesh, collective.kind, axes, part, whole);
         // An element of a stack has one dimension less, or a size of 1 there.
         let layer: PartitionSpec = spec.entries().iter().skip(1).cloned().collect();
-        let is_element = |local: &&&[u64]| local.len() == shape.len() && local[0] == 1;
+        let one = |local: &Vec<u64>| local.len() == shape.len() && local.first() == Some(&1);
         let is_layer = shape.first().is_some_and(|&layers| layers > 1)
-            && (largest.iter().filter(is_element).count() == largest.len() || !fits(shape))
+            && (part.after.iter().all(one) || !fits(shape))
             && fits(&shape[1..]);
         let (whole, spec) = match is_layer {
             true => (&shape[1..], &layer),
@@ -214,7 +223,7 @@ impl Explainer<'_> {
             return;
         };
         let made = attribution.made(&place.name, place.source);
-        let fitting = fitting(made, part, collective.kind);
+        let fitting = self.fitting(made, collective, part);
         let is_backward = Pass::of(&part.op_name) == Some(Pass::Backward);
         let paths = |of: &dyn Fn(&Made) -> &BTreeSet<usize>, names: &dyn Fn(usize) -> String| {
             let paths: BTreeSet<String> = fitting
@@ -235,6 +244,7 @@ impl Explainer<'_> {
         (tensor.role, tensor.path) = match (updated, returned) {
             (Some(parameter), _) => (TensorRole::Gradient, parameter),
             _ if is_small => (TensorRole::Scalar, std::mem::take(&mut tensor.path)),
+            (None, Some(path)) if is_backward => (TensorRole::Gradient, path),
             (None, Some(path)) => (TensorRole::Result, path),
             (None, None) => (TensorRole::Activation, std::mem::take(&mut tensor.path)),
         };
@@ -246,6 +256,28 @@ impl Explainer<'_> {
             tensor.whole = Some(whole.to_vec());
             (tensor.from, tensor.to) = self.splits(collective, part, whole, stated);
         }
+    }
+
+    /// The values of a location that the array can be. An operation may make several: those of one line in
+    /// several calls, and XLA may have merged dimensions, in which case only the number of elements is left
+    /// to go by.
+    fn fitting<'m>(&self, made: &'m [Made], collective: &Collective, part: &Part) -> Vec<&'m Made> {
+        let axes = collective.axes.as_deref().unwrap_or_default();
+        let fit = |made: &&Made| fits(self.mesh, collective.kind, axes, part, &made.shape);
+        let found: Vec<&Made> = made.iter().filter(fit).collect();
+        if !found.is_empty() {
+            return found;
+        }
+        let count = |made: &&Made| {
+            let whole: u64 = made.shape.iter().map(|&d| d as u64).product();
+            let is_part = |local: &Vec<u64>| {
+                let local: u64 = local.iter().product();
+                let parts = whole.checked_div(local).unwrap_or(0);
+                parts * local == whole && is_possible(self.mesh, &[parts], &[])
+            };
+            part.before.iter().any(is_part) && part.after.iter().any(is_part)
+        };
+        made.iter().filter(count).collect()
     }
 
     /// How a value lies before and after.
@@ -260,14 +292,26 @@ impl Explainer<'_> {
             return (None, None);
         };
         let local = match collective.kind {
-            CollectiveKind::AllGather => &part.result,
-            CollectiveKind::ReduceScatter => &part.operand,
-            CollectiveKind::AllReduce => &part.result,
-            // The dimension that is cut and the one that is joined are not the instruction's own.
-            CollectiveKind::AllToAll
-            | CollectiveKind::RaggedAllToAll
+            CollectiveKind::AllGather | CollectiveKind::AllReduce => &part.after,
+            CollectiveKind::ReduceScatter => &part.before,
+            CollectiveKind::AllToAll => {
+                let split = |locals: &[Vec<u64>], stated| {
+                    let fitted = farthest(self.mesh, locals, whole)?;
+                    let dims = dims_of_parts(self.mesh, &fitted.parts, stated, &[]);
+                    Some(Split {
+                        dims,
+                        partial: None,
+                    })
+                };
+                return (split(&part.before, stated), split(&part.after, None));
+            }
+            // Which device has which part is not a matter of sizes.
+            CollectiveKind::RaggedAllToAll
             | CollectiveKind::CollectivePermute
             | CollectiveKind::CollectiveBroadcast => return (None, None),
+        };
+        let Some(local) = local.first() else {
+            return (None, None);
         };
         let Some(fitted) = fit(local, whole) else {
             // XLA has merged dimensions: where the layout states how the value lies, and the number of
@@ -322,32 +366,42 @@ fn has_elements(spec: &PartitionSpec, mesh: &Mesh, whole: &[usize], local: &[u64
     shard.is_ok_and(|shard| shard.iter().product::<usize>() as u64 == local.iter().product::<u64>())
 }
 
-/// The shapes by which a tensor is known on one device.
-fn local_before_and_after(kind: CollectiveKind, part: &Part) -> Vec<&[u64]> {
-    match kind {
-        CollectiveKind::AllReduce => vec![&part.result],
-        _ => vec![&part.operand, &part.result],
-    }
-}
-
-/// The values of a location that the array can be. An operation may make several: those of one line in
-/// several calls, and XLA may have merged dimensions, in which case only the number of elements is left to
-/// go by.
-fn fitting<'m>(made: &'m [Made], part: &Part, kind: CollectiveKind) -> Vec<&'m Made> {
-    let locals = local_before_and_after(kind, part);
-    let same_rank = |made: &&Made| locals.iter().all(|local| fit(local, &made.shape).is_some());
-    let found: Vec<&Made> = made.iter().filter(same_rank).collect();
-    if !found.is_empty() {
-        return found;
-    }
-    let count = |made: &&Made| {
-        let whole: u64 = made.shape.iter().map(|&d| d as u64).product();
-        locals.iter().all(|local| {
-            let local: u64 = local.iter().product();
-            local > 0 && whole.is_multiple_of(local)
+/// Whether the shapes before and after can be parts of a whole value.
+fn fits(mesh: &Mesh, kind: CollectiveKind, axes: &[String], part: &Part, whole: &[usize]) -> bool {
+    let any = |locals: &[Vec<u64>], taken: &[String]| {
+        locals.iter().any(|local| {
+            fit(local, whole).is_some_and(|fitted| is_possible(mesh, &fitted.parts, taken))
         })
     };
-    made.iter().filter(count).collect()
+    // Axes along which every device has the same split nothing.
+    let (before, after): (&[String], &[String]) = match kind {
+        CollectiveKind::AllReduce => (axes, axes),
+        CollectiveKind::AllGather => (&[], axes),
+        CollectiveKind::ReduceScatter => (axes, &[]),
+        _ => (&[], &[]),
+    };
+    any(&part.before, before) && any(&part.after, after)
+}
+
+/// The shape that is farthest from the collective and still fits.
+fn farthest(mesh: &Mesh, locals: &[Vec<u64>], whole: &[usize]) -> Option<Fitted> {
+    let fitted = locals.iter().rev().filter_map(|local| fit(local, whole));
+    fitted
+        .into_iter()
+        .find(|fitted| is_possible(mesh, &fitted.parts, &[]))
+}
+
+/// The shape of what an all-to-all exchanges: that of as many bytes as it moves.
+fn whole_operand(part: &Part, payload: u64, array: &ArrayShape) -> Vec<u64> {
+    let has_all = |dims: &&Vec<u64>| {
+        let whole = ArrayShape {
+            element: array.element,
+            dims: dims.to_vec(),
+        };
+        whole.bytes() == Some(payload)
+    };
+    let found = part.before.iter().rev().find(has_all);
+    found.unwrap_or(&array.dims).clone()
 }
 
 /// The operation of a manual region that wrote the collective, if one did.
@@ -382,6 +436,9 @@ impl MovedTensor {
         let path = &self.path;
         let layer = if self.is_layer { "a layer of " } else { "" };
         match self.role {
+            TensorRole::Parameter | TensorRole::State | TensorRole::Input if path.is_empty() => {
+                format!("{layer}the argument")
+            }
             TensorRole::Parameter => format!("{layer}parameter `{path}`"),
             TensorRole::State => format!("{layer}state `{path}`"),
             TensorRole::Input => format!("{layer}input `{path}`"),
