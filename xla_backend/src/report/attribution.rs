@@ -20,7 +20,9 @@ pub(super) struct Made {
     pub(super) stated: Option<PartitionSpec>,
     /// The parameters whose update it reaches, by position of the argument.
     pub(super) updates: BTreeSet<usize>,
-    /// The results of the program that it reaches.
+    /// The results of the program that it reaches element by element.
+    pub(super) sums: BTreeSet<usize>,
+    /// The results of the program that it is.
     pub(super) results: BTreeSet<usize>,
 }
 
@@ -53,12 +55,14 @@ struct From {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Reached {
     updates: BTreeSet<usize>,
+    sums: BTreeSet<usize>,
     results: BTreeSet<usize>,
 }
 
 impl Reached {
     fn merge(&mut self, other: &Reached) {
         self.updates.extend(&other.updates);
+        self.sums.extend(&other.sums);
         self.results.extend(&other.results);
     }
 }
@@ -81,6 +85,7 @@ impl Attribution {
         attribution.find_parameters(graph, &inputs, layout);
         let outputs: Vec<_> = (0..graph.outputs().len())
             .map(|result| Reached {
+                sums: BTreeSet::from([result]),
                 results: BTreeSet::from([result]),
                 ..Reached::default()
             })
@@ -172,6 +177,9 @@ impl Attribution {
                 continue;
             }
             let mut leads_to = reached[result.index()].clone();
+            if !is_same_data(&equation.op) {
+                leads_to.results.clear();
+            }
             for &other in &equation.operands {
                 if other != operand
                     && from[operand.index()].is_none()
@@ -197,11 +205,16 @@ impl Attribution {
             Some(scope) => format!("{scope}/{}", equation.op.name()),
             None => equation.op.name().to_owned(),
         };
-        let Reached { updates, results } = reached[value.index()].clone();
+        let Reached {
+            updates,
+            sums,
+            results,
+        } = reached[value.index()].clone();
         let made = Made {
             shape: graph.ty(value).shape.to_vec(),
             stated: stated[value.index()].clone(),
             updates,
+            sums,
             results,
         };
         let known = self.made.entry((name, equation.source)).or_default();
@@ -281,6 +294,11 @@ fn is_elementwise(op: &Op) -> bool {
             | Op::Reshape(_)
             | Op::Transpose(_)
     )
+}
+
+/// Whether the result is the operand, in another order, type or place at most.
+fn is_same_data(op: &Op) -> bool {
+    is_elementwise(op) && !matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select)
 }
 
 /// The operands that are the inputs of an operation's regions.

@@ -87,6 +87,31 @@ pub(super) fn is_transparent(opcode: &str) -> bool {
     )
 }
 
+/// Whether each element of the result is computed from one of each operand.
+fn is_elementwise(opcode: &str) -> bool {
+    matches!(
+        opcode,
+        "abs"
+            | "add"
+            | "cosine"
+            | "divide"
+            | "exponential"
+            | "log"
+            | "logistic"
+            | "maximum"
+            | "minimum"
+            | "multiply"
+            | "negate"
+            | "power"
+            | "rsqrt"
+            | "select"
+            | "sine"
+            | "sqrt"
+            | "subtract"
+            | "tanh"
+    )
+}
+
 fn is_slice(opcode: &str) -> bool {
     matches!(opcode, "slice" | "dynamic-slice")
 }
@@ -427,7 +452,8 @@ impl<'a> Flow<'a> {
         let mut shapes: Vec<Vec<u64>> = vec![];
         self.uses(value, &mut |used| match used {
             Use::By { user, opcode, .. } if shapes.len() < CHAIN => {
-                let keeps = is_transparent(opcode) || opcode == "concatenate";
+                let keeps =
+                    is_transparent(opcode) || is_elementwise(opcode) || opcode == "concatenate";
                 if let ([array], true) = (&self.instruction(user.site).shape().arrays()[..], keeps)
                 {
                     shapes.push(array.dims.clone());

@@ -286,6 +286,7 @@ impl Walk<'_> {
             element,
         };
         let exchanges = kind == CollectiveKind::AllToAll;
+        let exchanged = results.iter().map(|array| elements(&array.dims)).sum();
         let part = |i: usize| {
             let operand = instruction.operands().get(i);
             let operand = operand.map(|&operand| value(operand, vec![]));
@@ -303,6 +304,8 @@ impl Walk<'_> {
                 if exchanges {
                     before.extend(self.flow.shapes_before(operand));
                     after.extend(self.flow.shapes_after(result.clone()));
+                    keep_whole(&mut before, exchanged);
+                    keep_whole(&mut after, exchanged);
                 }
             }
             let origin = operand.map_or(Origin::Computed, |operand| self.flow.origin(&operand));
@@ -361,6 +364,17 @@ impl Walk<'_> {
         let name = names.find(|name| !name.is_empty());
         name.map_or_else(|| origin(here, instruction).0, str::to_owned)
     }
+}
+
+/// Leaves the shapes of all that is exchanged, and not of a piece of it, if there are any.
+fn keep_whole(shapes: &mut Vec<Vec<u64>>, exchanged: u64) {
+    if shapes.iter().any(|dims| elements(dims) == exchanged) {
+        shapes.retain(|dims| elements(dims) == exchanged);
+    }
+}
+
+fn elements(dims: &[u64]) -> u64 {
+    dims.iter().fold(1, |all, &size| all.saturating_mul(size))
 }
 
 /// Whether the start's value has the operands beside the results.

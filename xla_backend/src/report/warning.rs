@@ -157,9 +157,9 @@ impl Inspector<'_> {
                 }
                 _ => return None,
             };
-            Some((tensor, argument, reason))
+            Some((tensor, argument, reason, !part.reader.is_empty()))
         });
-        let (tensor, argument, reason) = reasons.next()?;
+        let (tensor, argument, reason, is_read) = reasons.next()?;
         let over = axes_text(Some(axes), &[]);
         let bytes = human_bytes(tensor.array.bytes().unwrap_or(0));
         let (path, ty) = (&argument.path, &argument.ty);
@@ -169,9 +169,17 @@ impl Inspector<'_> {
                     "all {layers} layers of parameter `{path}` {ty} are gathered over {over} at once, \
                      {bytes} on each device"
                 ),
-                "the layout gathers a layer where it is used: look on this line for what reads the \
-                 whole stack, or make the result split as the parameter is"
-                    .to_owned(),
+                match is_read {
+                    true => {
+                        "an operation reads the whole stack, where the layout gathers a layer at a time: \
+                         use the layers in `Stack::scan`, or name the dimensions of what is computed"
+                    }
+                    false => {
+                        "a result is the whole stack, and no annotation splits it: give it the annotations \
+                         of the parameter"
+                    }
+                }
+                .to_owned(),
             ),
             Reason::SplitAtUse(axis) => (
                 format!(
@@ -192,7 +200,11 @@ impl Inspector<'_> {
             ),
         };
         let kind = WarningKind::ParameterGathered;
-        Some(warning(kind, message, help, collective, &[tensor]))
+        let found = warning(kind, message, help, collective, &[tensor]);
+        Some(Warning {
+            source: found.source.filter(|_| is_read),
+            ..found
+        })
     }
 
     fn resharding_in_loop(&self, explained: &ExplainedCollective) -> Option<Warning> {

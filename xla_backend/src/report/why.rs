@@ -21,7 +21,8 @@ use crate::lower::{self, Location};
 pub struct Why {
     /// Who wants it.
     pub cause: Cause,
-    /// What it moves: one entry for each of [`Collective::arrays`].
+    /// What it moves: one entry for each of [`Collective::arrays`], but for an all-to-all, whose arrays are
+    /// pieces of one tensor.
     pub tensors: Vec<MovedTensor>,
 }
 
@@ -40,8 +41,8 @@ pub enum Cause {
 pub struct MovedTensor {
     /// What it is.
     pub role: TensorRole,
-    /// Its path: of the argument, of the parameter whose gradient it is, of the result; the scope and
-    /// operation of an activation. A `*` stands for what differs between several that it may be. Empty if
+    /// Its path: of the argument, of the parameter whose gradient it is or of the result that has the
+    /// gradient, of the result; the scope and operation of an activation. A `*` stands for what differs between several that it may be. Empty if
     /// nothing is known.
     pub path: String,
     /// What one device has before a reduction, or after another collective.
@@ -148,7 +149,7 @@ impl Explainer<'_> {
                 // The arrays are pieces of it.
                 CollectiveKind::AllToAll => ArrayShape {
                     element: array.element,
-                    dims: whole_operand(part, collective.payload_bytes, array),
+                    dims: part.before.last().unwrap_or(&array.dims).clone(),
                 },
                 _ => array.clone(),
             },
@@ -205,6 +206,34 @@ impl Explainer<'_> {
         tensor.is_layer = is_layer;
         tensor.whole = Some(whole.to_vec());
         (tensor.from, tensor.to) = self.splits(collective, part, whole, Some(spec));
+        if collective.kind == CollectiveKind::AllGather && tensor.from.is_none() {
+            (tensor.from, tensor.to) = self.gathered(part, whole, spec, axes);
+        }
+    }
+
+    /// How an argument lies before and after it is gathered, when XLA has turned it and the dimensions of
+    /// HLO are not its own: it lay as it was given, if sizes agree.
+    fn gathered(
+        &self,
+        part: &Part,
+        whole: &[usize],
+        spec: &PartitionSpec,
+        axes: &[String],
+    ) -> (Option<Split>, Option<Split>) {
+        let rest = spec.entries().iter().map(|entry| {
+            let kept = entry.names().iter().filter(|axis| !axes.contains(axis));
+            kept.cloned().collect::<Vec<String>>()
+        });
+        let rest: Vec<Vec<String>> = rest.collect();
+        let after: PartitionSpec = rest.into_iter().collect();
+        let agrees = |spec: &PartitionSpec, locals: &[Vec<u64>]| {
+            let local = locals.first();
+            local.is_some_and(|local| has_elements(spec, self.mesh, whole, local))
+        };
+        match agrees(spec, &part.before) && agrees(&after, &part.after) {
+            true => (Some(Split::of_spec(spec)), Some(Split::of_spec(&after))),
+            false => (None, None),
+        }
     }
 
     fn computed(
@@ -240,13 +269,14 @@ impl Explainer<'_> {
         };
         let result = |i: usize| self.results.get(i).cloned().unwrap_or_default();
         let updated = paths(&|made| &made.updates, &argument).filter(|_| is_backward);
+        let summed = paths(&|made| &made.sums, &result).filter(|_| is_backward);
         let returned = paths(&|made| &made.results, &result);
-        (tensor.role, tensor.path) = match (updated, returned) {
+        let name = std::mem::take(&mut tensor.path);
+        (tensor.role, tensor.path) = match (updated.or(summed), returned) {
             (Some(parameter), _) => (TensorRole::Gradient, parameter),
-            _ if is_small => (TensorRole::Scalar, std::mem::take(&mut tensor.path)),
-            (None, Some(path)) if is_backward => (TensorRole::Gradient, path),
+            _ if is_small => (TensorRole::Scalar, name),
             (None, Some(path)) => (TensorRole::Result, path),
-            (None, None) => (TensorRole::Activation, std::mem::take(&mut tensor.path)),
+            (None, None) => (TensorRole::Activation, name),
         };
         let shapes: BTreeSet<&[usize]> = fitting.iter().map(|made| &made.shape[..]).collect();
         if let [whole] = shapes.into_iter().collect::<Vec<_>>()[..] {
@@ -296,7 +326,7 @@ impl Explainer<'_> {
             CollectiveKind::ReduceScatter => &part.before,
             CollectiveKind::AllToAll => {
                 let split = |locals: &[Vec<u64>], stated| {
-                    let fitted = farthest(self.mesh, locals, whole)?;
+                    let fitted = nearest(self.mesh, locals, whole)?;
                     let dims = dims_of_parts(self.mesh, &fitted.parts, stated, &[]);
                     Some(Split {
                         dims,
@@ -383,25 +413,10 @@ fn fits(mesh: &Mesh, kind: CollectiveKind, axes: &[String], part: &Part, whole: 
     any(&part.before, before) && any(&part.after, after)
 }
 
-/// The shape that is farthest from the collective and still fits.
-fn farthest(mesh: &Mesh, locals: &[Vec<u64>], whole: &[usize]) -> Option<Fitted> {
-    let fitted = locals.iter().rev().filter_map(|local| fit(local, whole));
-    fitted
-        .into_iter()
-        .find(|fitted| is_possible(mesh, &fitted.parts, &[]))
-}
-
-/// The shape of what an all-to-all exchanges: that of as many bytes as it moves.
-fn whole_operand(part: &Part, payload: u64, array: &ArrayShape) -> Vec<u64> {
-    let has_all = |dims: &&Vec<u64>| {
-        let whole = ArrayShape {
-            element: array.element,
-            dims: dims.to_vec(),
-        };
-        whole.bytes() == Some(payload)
-    };
-    let found = part.before.iter().rev().find(has_all);
-    found.unwrap_or(&array.dims).clone()
+/// The shape that is nearest to the collective and fits.
+fn nearest(mesh: &Mesh, locals: &[Vec<u64>], whole: &[usize]) -> Option<Fitted> {
+    let mut fitted = locals.iter().filter_map(|local| fit(local, whole));
+    fitted.find(|fitted| is_possible(mesh, &fitted.parts, &[]))
 }
 
 /// The operation of a manual region that wrote the collective, if one did.

@@ -32,7 +32,7 @@ code,.mono{font-family:ui-monospace,monospace;font-size:13px}\
 table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;vertical-align:top;padding:5px 8px;border-bottom:1px solid var(--line)}\
 th{color:var(--soft);font-weight:600;font-size:13px}\
-td.n,th.n{text-align:right;white-space:nowrap}\
+td.k{white-space:nowrap}td.n,th.n{text-align:right;white-space:nowrap}\
 .warning{background:var(--warnback);border-left:4px solid var(--warn);padding:8px 14px;margin:8px 0;\
 border-radius:4px}\
 .warning b{color:var(--warn)}\
@@ -236,23 +236,31 @@ impl Report {
                 bytes_sent,
                 ..
             } = collective;
-            let mut reasons = String::new();
+            let mut reasons: Vec<(String, usize)> = vec![];
             for tensor in &why.tensors {
-                let (what, movement) = (escape(&tensor.what()), escape(&tensor.movement()));
-                let array = escape(&tensor.array.to_string());
-                add(
-                    &mut reasons,
-                    format_args!(
-                        "{what} <span class=\"mono\">{array}</span> <span class=\"mono soft\">{movement}</span>\
-                     <br/>"
-                    ),
+                let reason = format!(
+                    "{} <span class=\"mono\">{}</span> <span class=\"mono soft\">{}</span>",
+                    escape(&tensor.what()),
+                    escape(&tensor.array.to_string()),
+                    escape(&tensor.movement()),
                 );
+                match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                    Some((_, count)) => *count += 1,
+                    None => reasons.push((reason, 1)),
+                }
             }
+            let reasons: String = reasons
+                .into_iter()
+                .map(|(reason, count)| match count {
+                    1 => format!("{reason}<br/>"),
+                    several => format!("{several} times {reason}<br/>"),
+                })
+                .collect();
             let place = escape(&place(collective, why));
             add(
                 page,
                 format_args!(
-                    "<tr id=\"{}\"><td>{kind}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+                    "<tr id=\"{}\"><td class=\"k\">{kind}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
                  <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{reasons}<span class=\"soft\">{place}\
                  </span></td></tr>\n",
                     escape(&collective.instruction),

@@ -23,7 +23,7 @@ pub(super) fn mesh(mesh: &Mesh) -> String {
     let (width, panel_height) = (panel_width.max(64), drawn_rows * CELL.1 + 34);
     let across = (1080 / width.max(1)).clamp(1, drawn_panels.max(1));
     let total_width = across * width + 80;
-    let total_height = drawn_panels.div_ceil(across) * panel_height + 22;
+    let total_height = drawn_panels.div_ceil(across) * panel_height;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{total_width}\" height=\"{total_height}\" \
          viewBox=\"0 0 {total_width} {total_height}\" role=\"img\">\n<title>{}</title>\n",
