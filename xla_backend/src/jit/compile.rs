@@ -165,6 +165,7 @@ impl Placement<'_> {
                     sharding: intern_sharding(sharding),
                     dims,
                     notes,
+                    is_state: path.role() == Role::State,
                 });
             });
         inputs

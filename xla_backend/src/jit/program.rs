@@ -60,6 +60,8 @@ pub struct Input {
     pub dims: Option<Vec<Dim>>,
     /// Choices that the layout made for it.
     pub notes: Vec<Note>,
+    /// Whether it is annotated as the state of an optimizer.
+    pub is_state: bool,
 }
 
 impl Input {
@@ -210,11 +212,13 @@ impl Program {
             path: input.path.clone(),
             ty: (*input.ty).clone(),
             spec: input.sharding.spec().clone(),
+            is_state: input.is_state,
         });
         let results = self.inner.outputs.iter().map(|output| Placed {
             path: output.path.clone(),
             ty: (*output.ty).clone(),
             spec: output.sharding.spec().clone(),
+            is_state: false,
         });
         let subject = Subject {
             hlo: &self.optimized()?,

@@ -119,6 +119,7 @@ mod tests {
             sharding: sharding(PartitionSpec::replicated(shape.len())),
             dims: None,
             notes: Vec::new(),
+            is_state: false,
         }
     }
 

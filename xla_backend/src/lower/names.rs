@@ -91,20 +91,24 @@ impl Locations {
     }
 }
 
-/// An instruction's `op_name` without the numbers in it, and the first of them: XLA may have put
-/// other names around it, and joins the names of what it combines.
+/// An instruction's `op_name` without the numbers in it, and the number of its operation: XLA puts the
+/// names of what an operation is in before its own, and joins with `:` the names of what it combines, of
+/// which the first is taken.
 pub(super) fn split_number(op_name: &str) -> Option<(String, usize)> {
     let mut parts = op_name.split('#');
     let mut name = parts.next()?.to_owned();
-    let mut first = None;
+    let (mut number, mut is_first) = (None, !name.contains(':'));
     for part in parts {
         let digits = part
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(part.len());
-        first = first.or(part[..digits].parse().ok());
+        if is_first || number.is_none() {
+            number = part[..digits].parse().ok().or(number);
+        }
+        is_first &= !part.contains(':');
         name.push_str(&part[digits..]);
     }
-    Some((name, first?))
+    Some((name, number?))
 }
 
 /// A name that MLIR takes as a symbol.
@@ -157,6 +161,12 @@ mod tests {
             split("while/body/add#3/reduce"),
             ("while/body/add/reduce".to_owned(), 3)
         );
+        assert_eq!(split("manual#0/psum#9"), ("manual/psum".to_owned(), 9));
+        assert_eq!(
+            split("a/(scan#1/add#3:manual#2/psum#4)"),
+            ("a/(scan/add:manual/psum)".to_owned(), 3)
+        );
+        assert_eq!(split("a:b/add#3").1, 3);
         assert_eq!(split_number("add"), None);
     }
 

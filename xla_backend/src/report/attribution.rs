@@ -16,6 +16,8 @@ use shardax_sharding::{Layout, PartitionSpec};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Made {
     pub(super) shape: Vec<usize>,
+    /// It is a device's own value, inside of a manual region, and the shape is that of one device.
+    pub(super) is_local: bool,
     /// How an annotation on the value says that it lies.
     pub(super) stated: Option<PartitionSpec>,
     /// The parameters whose update it reaches, by position of the argument.
@@ -90,7 +92,7 @@ impl Attribution {
                 ..Reached::default()
             })
             .collect();
-        attribution.walk(graph, &inputs, &outputs, layout);
+        attribution.walk(graph, &inputs, &outputs, (layout, false));
         attribution
     }
 
@@ -125,7 +127,7 @@ impl Attribution {
         graph: &Graph,
         inputs: &[Option<From>],
         outputs: &[Reached],
-        layout: &Layout,
+        (layout, is_local): (&Layout, bool),
     ) -> Vec<Reached> {
         let from = sources(graph, inputs);
         let mut reached = vec![Reached::default(); graph.value_count()];
@@ -140,14 +142,23 @@ impl Attribution {
                 stated[equation.results[0].index()] = spec;
             }
             for &result in &equation.results {
-                self.note(graph, equation, result, &reached, &stated);
+                let made = Made {
+                    shape: graph.ty(result).shape.to_vec(),
+                    is_local,
+                    stated: stated[result.index()].clone(),
+                    updates: reached[result.index()].updates.clone(),
+                    sums: reached[result.index()].sums.clone(),
+                    results: reached[result.index()].results.clone(),
+                };
+                self.note(equation, made);
             }
             for (region, inputs, results) in regions(equation, &from) {
                 let outputs: Vec<Reached> = results
                     .iter()
                     .map(|r| r.map_or_else(Reached::default, |r| reached[r.index()].clone()))
                     .collect();
-                let leads_to = self.walk(region, &inputs, &outputs, layout);
+                let is_local = is_local || matches!(equation.op, Op::Manual(_));
+                let leads_to = self.walk(region, &inputs, &outputs, (layout, is_local));
                 let operands = region_operands(equation);
                 for (&operand, leads_to) in operands.iter().zip(&leads_to) {
                     reached[operand.index()].merge(leads_to);
@@ -193,29 +204,10 @@ impl Attribution {
         }
     }
 
-    fn note(
-        &mut self,
-        graph: &Graph,
-        equation: &Equation,
-        value: ValueId,
-        reached: &[Reached],
-        stated: &[Option<PartitionSpec>],
-    ) {
+    fn note(&mut self, equation: &Equation, made: Made) {
         let name = match &equation.scope {
             Some(scope) => format!("{scope}/{}", equation.op.name()),
             None => equation.op.name().to_owned(),
-        };
-        let Reached {
-            updates,
-            sums,
-            results,
-        } = reached[value.index()].clone();
-        let made = Made {
-            shape: graph.ty(value).shape.to_vec(),
-            stated: stated[value.index()].clone(),
-            updates,
-            sums,
-            results,
         };
         let known = self.made.entry((name, equation.source)).or_default();
         if !known.contains(&made) {
@@ -339,5 +331,83 @@ fn regions<'a>(equation: &'a Equation, from: &[Option<From>]) -> Vec<Region<'a>>
                 .map(|(_, graph)| (&**graph, inputs.clone(), results.clone()))
                 .collect()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardax_core::{BACKWARD, DType, Dim, Path, Tensor, TensorType, scan, scope, trace};
+    use shardax_sharding::Mesh;
+
+    use super::*;
+
+    fn at_use(t: Tensor) -> Tensor {
+        const DIMS: [Dim; 2] = [Dim::Logical("embed"), Dim::Logical("mlp")];
+        Path::root().annotated("w", &DIMS, |path| t.shard_leaf(path, Role::ParameterAtUse))
+    }
+
+    fn layout() -> Layout {
+        Layout::new(Mesh::new([("data", 2), ("model", 4)]).unwrap()).shard("mlp", "model")
+    }
+
+    fn f32s(shape: &[usize]) -> TensorType {
+        TensorType::new(DType::F32, shape)
+    }
+
+    /// The values of the operation of this name.
+    fn of<'a>(attribution: &'a Attribution, name: &str) -> Vec<&'a Made> {
+        let named = attribution.made.iter().filter(|((n, _), _)| n == name);
+        named.flat_map(|(_, made)| made).collect()
+    }
+
+    #[test]
+    fn a_gradient_is_what_reaches_the_update_of_a_parameter() {
+        let step = |(w, m): (Tensor, Tensor), x: Tensor| {
+            let y = x.dot(at_use(w));
+            let gradient = scope(BACKWARD, || x.transpose([1, 0]).dot(y));
+            let m = m * 0.9 + gradient * 0.1;
+            (w * 0.99 - m / (m.square() + 1e-8).sqrt(), m)
+        };
+        let types = ((f32s(&[8, 16]), f32s(&[8, 16])), f32s(&[4, 8]));
+        let traced = trace(step, types).unwrap();
+        let attribution = Attribution::new(&traced.graph, &layout());
+        let [gradient] = of(&attribution, "backward/dot_general")[..] else {
+            panic!("{attribution:?}");
+        };
+        assert_eq!(gradient.updates, BTreeSet::from([0]));
+        assert_eq!(gradient.sums, BTreeSet::from([0, 1]));
+        assert_eq!(gradient.results, BTreeSet::new());
+        let [product] = of(&attribution, "dot_general")[..] else {
+            panic!("{attribution:?}");
+        };
+        assert_eq!(product.updates, BTreeSet::new());
+        assert_eq!(product.shape, [4, 16]);
+        let spec = attribution.arguments[0].at_use.as_ref().unwrap();
+        assert_eq!(spec.to_string(), r#"P(_, "model")"#);
+        assert_eq!(attribution.arguments[0].layers, None);
+        assert_eq!(attribution.arguments[1].at_use, None);
+    }
+
+    #[test]
+    fn elements_of_a_stack_are_used_in_its_loop() {
+        let f = |ws: Tensor, x: Tensor| {
+            let (h, gradients) = scan(x, ws, |h: Tensor, w: Tensor| {
+                let h = h.dot(at_use(w));
+                (h, scope(BACKWARD, || w.exp()))
+            });
+            (h, ws - gradients)
+        };
+        let traced = trace(f, (f32s(&[3, 8, 8]), f32s(&[4, 8]))).unwrap();
+        let attribution = Attribution::new(&traced.graph, &layout());
+        assert_eq!(attribution.arguments[0].layers, Some(3));
+        // What the loop stacks reaches the update of the stack.
+        let [inner] = of(&attribution, "backward/exp")[..] else {
+            panic!("{attribution:?}");
+        };
+        assert_eq!(inner.updates, BTreeSet::from([0]));
+        let [product] = of(&attribution, "dot_general")[..] else {
+            panic!("{attribution:?}");
+        };
+        assert_eq!(product.results, BTreeSet::from([0]));
     }
 }

@@ -116,6 +116,31 @@ pub(super) fn fit(local: &[u64], whole: &[usize]) -> Option<Fitted> {
     Some(Fitted { parts, leading })
 }
 
+/// Every way in which a local shape fits the whole when neighboring dimensions of it may belong to one of the
+/// whole's, as they do where XLA has cut a dimension and not yet joined it again.
+pub(super) fn fits_joined(local: &[u64], whole: &[usize]) -> Vec<Vec<u64>> {
+    let Some((&first, rest)) = whole.split_first() else {
+        return match local.iter().all(|&size| size == 1) {
+            true => vec![vec![]],
+            false => vec![],
+        };
+    };
+    let mut ways = vec![];
+    let mut joined = 1u64;
+    for (i, &size) in local.iter().enumerate() {
+        joined = joined.saturating_mul(size);
+        if joined == 0 || !(first as u64).is_multiple_of(joined) {
+            break;
+        }
+        let parts = first as u64 / joined;
+        let inner = fits_joined(&local[i + 1..], rest);
+        ways.extend(inner.into_iter().map(|inner| [vec![parts], inner].concat()));
+    }
+    ways.sort_unstable();
+    ways.dedup();
+    ways
+}
+
 /// The axes of each dimension for these numbers of parts. `stated` is believed where it has as many, and
 /// `taken` axes split no dimension.
 pub(super) fn dims_of_parts(
@@ -255,6 +280,16 @@ mod tests {
         assert_eq!(parts(&[0], &[8]), None);
         assert_eq!(parts(&[0], &[0]), Some(vec![1]));
         assert_eq!(parts(&[64], &[64, 64]), None);
+    }
+
+    #[test]
+    fn joined_dimensions_fit_in_several_ways() {
+        assert_eq!(fits_joined(&[8, 2, 4], &[16, 32]), [[1, 8], [2, 4]]);
+        assert_eq!(fits_joined(&[2, 8, 4], &[16, 32]), [[1, 8], [8, 1]]);
+        assert_eq!(fits_joined(&[16, 4], &[16, 32]), [[1, 8]]);
+        assert_eq!(fits_joined(&[3, 4], &[16, 32]), [[0u64; 2]; 0]);
+        assert_eq!(fits_joined(&[1], &[]), [[0u64; 0]]);
+        assert_eq!(fits_joined(&[0, 4], &[0, 4]), [[0u64; 2]; 0]);
     }
 
     #[test]

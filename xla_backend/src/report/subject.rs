@@ -35,6 +35,8 @@ pub struct Placed {
     pub ty: TensorType,
     /// How it lies on the mesh.
     pub spec: PartitionSpec,
+    /// Whether it is annotated as the state of an optimizer.
+    pub is_state: bool,
 }
 
 /// What a program was compiled from.
@@ -69,8 +71,8 @@ pub(super) struct Argument {
 pub enum ArgumentRole {
     /// It is annotated where it is used, as the parameters of a differentiated function are.
     Parameter,
-    /// Its shape and the end of its path are those of a parameter: a moment of an optimizer, an
-    /// accumulated gradient.
+    /// It is annotated as the state of an optimizer; or its shape and the end of its path are those of a
+    /// parameter, as those of an accumulated gradient.
     State,
     /// All else: batches, keys, counters.
     Input,
@@ -111,6 +113,7 @@ pub(super) fn arguments(placed: &[Placed], attribution: Option<&Attribution>) ->
         spec: placed.spec.clone(),
         role: match is_parameter(i) {
             true => ArgumentRole::Parameter,
+            false if placed.is_state => ArgumentRole::State,
             false if parameters.iter().any(|p| is_state_of(placed, p)) => ArgumentRole::State,
             false => ArgumentRole::Input,
         },
@@ -134,4 +137,45 @@ fn is_state_of(placed: &Placed, parameter: &Placed) -> bool {
     let same_end = same_end.take_while(|(a, b)| a == b).count();
     let same_start = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
     same_end > 0 && same_start + same_end + 1 >= theirs.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use shardax_core::DType;
+
+    use super::*;
+
+    fn placed(path: &str, shape: &[usize]) -> Placed {
+        Placed {
+            path: path.to_owned(),
+            ty: TensorType::new(DType::F32, shape),
+            spec: PartitionSpec::replicated(shape.len()),
+            is_state: false,
+        }
+    }
+
+    #[test]
+    fn state_has_the_shape_and_the_end_of_the_path_of_a_parameter() {
+        let is_state = |ours: &str, theirs: &str| {
+            is_state_of(&placed(ours, &[4, 8]), &placed(theirs, &[4, 8]))
+        };
+        assert!(is_state("0.moments.blocks.w1", "0.params.blocks.w1"));
+        assert!(is_state("0.moments.first.blocks.w1", "0.params.blocks.w1"));
+        assert!(is_state("1.w1", "0.w1"));
+        assert!(!is_state("0.params.blocks.w2", "0.params.blocks.w1"));
+        assert!(!is_state("1", "0"));
+        assert!(!is_state_of(
+            &placed("1.w1", &[8, 4]),
+            &placed("0.w1", &[4, 8])
+        ));
+    }
+
+    #[test]
+    fn roles_need_a_use_or_an_annotation() {
+        let mut moment = placed("1.any", &[4]);
+        moment.is_state = true;
+        let arguments = arguments(&[placed("0.w", &[4]), moment], None);
+        let roles: Vec<_> = arguments.iter().map(|a| a.role).collect();
+        assert_eq!(roles, [ArgumentRole::Input, ArgumentRole::State]);
+    }
 }

@@ -187,14 +187,10 @@ impl Entry<'_> {
 fn merged<'a>(collectives: &[&'a ExplainedCollective]) -> Vec<Entry<'a>> {
     let mut entries: Vec<Entry> = vec![];
     for ExplainedCollective { collective, why } in collectives {
-        let movement = match why.movement() {
-            known if known.is_empty() => String::new(),
-            known => format!(": {known}"),
-        };
         let entry = Entry {
             collective,
             times: collective.times,
-            why: format!("{}{movement}", why.what()),
+            why: why.summary(),
             place: place(collective, why),
         };
         match entries.iter_mut().find(|known| known.is_same(&entry)) {

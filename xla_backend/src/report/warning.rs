@@ -92,9 +92,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.message)?;
         if let Some(source) = &self.source {
-            write!(f, "\n  --> {source}")?;
+            write!(f, "\n    --> {source}")?;
         }
-        write!(f, "\n  help: {}", self.help)
+        write!(f, "\n    help: {}", self.help)
     }
 }
 
@@ -137,7 +137,8 @@ impl Inspector<'_> {
 
     fn parameter_gathered(&self, explained: &ExplainedCollective) -> Option<Warning> {
         let collective = &explained.collective;
-        if collective.kind != CollectiveKind::AllGather {
+        let is_written = explained.why.cause != Cause::Partitioner;
+        if collective.kind != CollectiveKind::AllGather || is_written {
             return None;
         }
         let axes = collective.axes.as_deref()?;
@@ -282,6 +283,10 @@ impl Inspector<'_> {
             .collect();
         large.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
         let (_, kind, path, ty) = *large.first()?;
+        let what = match path.as_str() {
+            "" => format!("the {kind}"),
+            path => format!("{kind} `{path}`"),
+        };
         let bytes = large
             .iter()
             .map(|(bytes, ..)| bytes)
@@ -293,7 +298,7 @@ impl Inspector<'_> {
         Some(Warning {
             kind: WarningKind::ReplicatedTensor,
             message: format!(
-                "{kind} `{path}` {ty}{more}, {} in all, {} whole on each of {devices} devices",
+                "{what} {ty}{more}, {} in all, {} whole on each of {devices} devices",
                 human_bytes(bytes),
                 if large.len() == 1 { "is" } else { "are" },
             ),
@@ -317,7 +322,9 @@ enum Reason {
 
 fn full_rematerialization(explained: &ExplainedCollective) -> Option<Warning> {
     let ExplainedCollective { collective, why } = explained;
+    let is_from_partitioner = why.cause == Cause::Partitioner;
     let parts = why.tensors.iter().zip(&collective.parts);
+    let parts = parts.filter(|_| is_from_partitioner);
     let tensors: Vec<&MovedTensor> = parts
         .filter(|(_, part)| part.is_split_again)
         .map(|(tensor, _)| tensor)

@@ -11,7 +11,7 @@ use super::collectives::{Collective, Part, Pass};
 use super::cost::CollectiveKind;
 use super::hlo::SourceLine;
 use super::shape::ArrayShape;
-use super::split::{DimSplit, Fitted, Partial, Split, dims_of_parts, fit, is_possible};
+use super::split::{DimSplit, Partial, Split, dims_of_parts, fit, fits_joined, is_possible};
 use super::subject::{Argument, ArgumentRole};
 use super::table::{SMALL, short_line, short_name};
 use crate::lower::{self, Location};
@@ -81,18 +81,32 @@ pub enum TensorRole {
     Unknown,
 }
 
+impl TensorRole {
+    /// `gradient` of one, `gradients` of several.
+    const fn counted(self, count: usize) -> &'static str {
+        match (self, count) {
+            (TensorRole::Parameter, 1) => "parameter",
+            (TensorRole::Parameter, _) => "parameters",
+            (TensorRole::State, 1) => "state of the optimizer",
+            (TensorRole::State, _) => "states of the optimizer",
+            (TensorRole::Input, 1) => "input",
+            (TensorRole::Input, _) => "inputs",
+            (TensorRole::Gradient, 1) => "gradient",
+            (TensorRole::Gradient, _) => "gradients",
+            (TensorRole::Result, 1) => "result",
+            (TensorRole::Result, _) => "results",
+            (TensorRole::Activation, 1) => "activation",
+            (TensorRole::Activation, _) => "activations",
+            (TensorRole::Scalar, 1) => "scalar",
+            (TensorRole::Scalar, _) => "scalars",
+            (TensorRole::Unknown, _) => "unknown",
+        }
+    }
+}
+
 impl fmt::Display for TensorRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TensorRole::Parameter => "parameter",
-            TensorRole::State => "state",
-            TensorRole::Input => "input",
-            TensorRole::Gradient => "gradient",
-            TensorRole::Result => "result",
-            TensorRole::Activation => "activation",
-            TensorRole::Scalar => "scalar",
-            TensorRole::Unknown => "unknown",
-        })
+        f.pad(self.counted(1))
     }
 }
 
@@ -278,6 +292,9 @@ impl Explainer<'_> {
             (None, Some(path)) => (TensorRole::Result, path),
             (None, None) => (TensorRole::Activation, name),
         };
+        if fitting.iter().any(|made| made.is_local) {
+            return;
+        }
         let shapes: BTreeSet<&[usize]> = fitting.iter().map(|made| &made.shape[..]).collect();
         if let [whole] = shapes.into_iter().collect::<Vec<_>>()[..] {
             let mut stated = fitting.iter().map(|made| made.stated.as_ref());
@@ -293,10 +310,21 @@ impl Explainer<'_> {
     /// to go by.
     fn fitting<'m>(&self, made: &'m [Made], collective: &Collective, part: &Part) -> Vec<&'m Made> {
         let axes = collective.axes.as_deref().unwrap_or_default();
-        let fit = |made: &&Made| fits(self.mesh, collective.kind, axes, part, &made.shape);
+        let fit = |made: &&Made| match made.is_local {
+            true => {
+                let shapes = part.before.iter().chain(&part.after);
+                let made = || made.shape.iter().map(|&size| size as u64);
+                shapes
+                    .into_iter()
+                    .any(|local| made().eq(local.iter().copied()))
+            }
+            false => fits(self.mesh, collective.kind, axes, part, &made.shape),
+        };
         let found: Vec<&Made> = made.iter().filter(fit).collect();
         if !found.is_empty() {
-            return found;
+            let as_stated = |made: &&&Made| is_as_stated(self.mesh, part, made);
+            let stated: Vec<&Made> = found.iter().filter(as_stated).copied().collect();
+            return if stated.is_empty() { found } else { stated };
         }
         let count = |made: &&Made| {
             let whole: u64 = made.shape.iter().map(|&d| d as u64).product();
@@ -308,6 +336,53 @@ impl Explainer<'_> {
             part.before.iter().any(is_part) && part.after.iter().any(is_part)
         };
         made.iter().filter(count).collect()
+    }
+
+    /// How a value lies before and after an all-to-all, which takes axes from one dimension to another.
+    fn exchanged(
+        &self,
+        axes: &[String],
+        part: &Part,
+        whole: &[usize],
+        stated: Option<&PartitionSpec>,
+    ) -> (Option<Split>, Option<Split>) {
+        let way = |parts: Vec<u64>, stated: Option<&PartitionSpec>| {
+            let dims = dims_of_parts(self.mesh, &parts, stated, &[]);
+            let has = |axis: &String| {
+                let mut dims = dims.iter();
+                dims.any(|dim| matches!(dim, DimSplit::Axes(split) if split.contains(axis)))
+            };
+            let is_it = is_possible(self.mesh, &parts, &[]) && axes.iter().all(has);
+            is_it.then(|| Split {
+                partial: None,
+                dims: dims.clone(),
+            })
+        };
+        let ways = |locals: &[Vec<u64>], stated: Option<&PartitionSpec>| {
+            // A shape whose dimensions are the value's own tells more than one in which they are cut.
+            let mut own = locals.iter().filter_map(|local| fit(local, whole));
+            if let Some(way) = own.find_map(|fitted| way(fitted.parts, stated)) {
+                return vec![way];
+            }
+            let joined = locals.iter().flat_map(|local| fits_joined(local, whole));
+            let mut ways: Vec<Split> = vec![];
+            for way in joined.filter_map(|parts| way(parts, stated)) {
+                if !ways.contains(&way) {
+                    ways.push(way);
+                }
+            }
+            ways
+        };
+        let (mut from, mut to) = (ways(&part.before, stated), ways(&part.after, None));
+        // It changes something.
+        if let [known] = &from[..] {
+            to.retain(|way| way != known);
+        }
+        if let [known] = &to[..] {
+            from.retain(|way| way != known);
+        }
+        let only = |mut ways: Vec<Split>| ways.pop().filter(|_| ways.is_empty());
+        (only(from), only(to))
     }
 
     /// How a value lies before and after.
@@ -324,17 +399,7 @@ impl Explainer<'_> {
         let local = match collective.kind {
             CollectiveKind::AllGather | CollectiveKind::AllReduce => &part.after,
             CollectiveKind::ReduceScatter => &part.before,
-            CollectiveKind::AllToAll => {
-                let split = |locals: &[Vec<u64>], stated| {
-                    let fitted = nearest(self.mesh, locals, whole)?;
-                    let dims = dims_of_parts(self.mesh, &fitted.parts, stated, &[]);
-                    Some(Split {
-                        dims,
-                        partial: None,
-                    })
-                };
-                return (split(&part.before, stated), split(&part.after, None));
-            }
+            CollectiveKind::AllToAll => return self.exchanged(axes, part, whole, stated),
             // Which device has which part is not a matter of sizes.
             CollectiveKind::RaggedAllToAll
             | CollectiveKind::CollectivePermute
@@ -398,10 +463,16 @@ fn has_elements(spec: &PartitionSpec, mesh: &Mesh, whole: &[usize], local: &[u64
 
 /// Whether the shapes before and after can be parts of a whole value.
 fn fits(mesh: &Mesh, kind: CollectiveKind, axes: &[String], part: &Part, whole: &[usize]) -> bool {
+    let ways = |local: &Vec<u64>| match kind {
+        CollectiveKind::AllToAll => fits_joined(local, whole),
+        _ => fit(local, whole)
+            .map(|fitted| fitted.parts)
+            .into_iter()
+            .collect(),
+    };
     let any = |locals: &[Vec<u64>], taken: &[String]| {
-        locals.iter().any(|local| {
-            fit(local, whole).is_some_and(|fitted| is_possible(mesh, &fitted.parts, taken))
-        })
+        let mut ways = locals.iter().flat_map(ways);
+        ways.any(|parts| is_possible(mesh, &parts, taken))
     };
     // Axes along which every device has the same split nothing.
     let (before, after): (&[String], &[String]) = match kind {
@@ -413,10 +484,21 @@ fn fits(mesh: &Mesh, kind: CollectiveKind, axes: &[String], part: &Part, whole: 
     any(&part.before, before) && any(&part.after, after)
 }
 
-/// The shape that is nearest to the collective and fits.
-fn nearest(mesh: &Mesh, locals: &[Vec<u64>], whole: &[usize]) -> Option<Fitted> {
-    let mut fitted = locals.iter().filter_map(|local| fit(local, whole));
-    fitted.find(|fitted| is_possible(mesh, &fitted.parts, &[]))
+/// Whether a value can lie as an annotation on it says: before or after.
+fn is_as_stated(mesh: &Mesh, part: &Part, made: &Made) -> bool {
+    let Some(stated) = &made.stated else {
+        return true;
+    };
+    let Ok(shard) = stated.shard_shape(mesh, &made.shape) else {
+        return false;
+    };
+    let shard = shard.iter().map(|&size| size as u64);
+    let is_it = |local: &Vec<u64>| {
+        // A local shape may have dimensions of size 1 in front.
+        let leading = local.len().saturating_sub(made.shape.len());
+        shard.clone().eq(local[leading..].iter().copied())
+    };
+    part.before.iter().chain(&part.after).any(is_it)
 }
 
 /// The operation of a manual region that wrote the collective, if one did.
@@ -492,26 +574,32 @@ impl MovedTensor {
 }
 
 impl Why {
-    /// What is moved: of each role the largest tensor, and how many more there are.
-    pub fn what(&self) -> String {
-        let mut named: Vec<(TensorRole, String, usize)> = vec![];
-        for tensor in self.by_size() {
-            match named.iter_mut().find(|(role, ..)| *role == tensor.role) {
-                Some((_, _, more)) => *more += 1,
-                None => named.push((tensor.role, tensor.what(), 0)),
+    /// What is moved and how: the largest tensor, and how many more there are.
+    ///
+    /// ``gradient of `0.blocks.w1`: partial sums over data -> P(_, "model"); 11 more gradients, 1 scalar``
+    pub fn summary(&self) -> String {
+        let tensors = self.by_size();
+        let Some(largest) = tensors.first() else {
+            return String::new();
+        };
+        let mut text = largest.what();
+        let movement = largest.movement();
+        if !movement.is_empty() {
+            text += &format!(": {movement}");
+        }
+        let mut others: Vec<(TensorRole, usize)> = vec![];
+        for tensor in &tensors[1..] {
+            match others.iter_mut().find(|(role, _)| *role == tensor.role) {
+                Some((_, count)) => *count += 1,
+                None => others.push((tensor.role, 1)),
             }
         }
-        let text = |(_, first, more): (TensorRole, String, usize)| match more {
-            0 => first,
-            more => format!("{first} and {more} more"),
-        };
-        named.into_iter().map(text).collect::<Vec<_>>().join("; ")
-    }
-
-    /// The two ways to lie of the largest tensor; empty if neither is known.
-    pub fn movement(&self) -> String {
-        let largest = self.by_size().into_iter().next();
-        largest.map(MovedTensor::movement).unwrap_or_default()
+        for (i, (role, count)) in others.into_iter().enumerate() {
+            let separator = if i == 0 { ";" } else { "," };
+            let more = if role == largest.role { " more" } else { "" };
+            text += &format!("{separator} {count}{more} {}", role.counted(count));
+        }
+        text
     }
 
     fn by_size(&self) -> Vec<&MovedTensor> {
