@@ -632,3 +632,6 @@ impl<'a> Flow<'a> {
         (is_handed_on && !is_read).then_some(callers)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,6 +117,10 @@ impl ArrayShape {
 }
 
 impl Element {
+    /// `f32`.
+    #[cfg(test)]
+    pub(super) const F32: Element = Element(11);
+
     /// The name in HLO text, or `None` for a type newer than this crate.
     pub fn name(self) -> Option<&'static str> {
         ELEMENTS

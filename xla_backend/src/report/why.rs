@@ -619,3 +619,97 @@ impl Why {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{KINDS, MEGATRON, mesh};
+    use super::super::{HloModule, Placed, Report, ReportOptions, Subject};
+    use super::*;
+
+    fn report(hlo: &[u8], arguments: Vec<Placed>) -> Report {
+        let subject = Subject {
+            hlo: &HloModule::decode(hlo).unwrap(),
+            mesh: &mesh("data=2,model=4"),
+            arguments,
+            results: vec![],
+            traced: None,
+            memory: None,
+        };
+        Report::new(&subject, ReportOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn collectives_of_manual_regions_are_the_users() {
+        let report = report(KINDS, vec![]);
+        let causes: BTreeSet<&str> = report
+            .collectives
+            .iter()
+            .map(|explained| match &explained.why.cause {
+                Cause::User(operation) => operation.as_str(),
+                Cause::Partitioner => "partitioner",
+            })
+            .collect();
+        // The names of JAX, whose program this is.
+        for operation in ["all_gather", "ppermute", "all_to_all", "reduce_scatter"] {
+            assert!(causes.contains(operation), "{causes:?}");
+        }
+        // Nothing that the user wrote is a resharding that he did not want.
+        assert_eq!(report.warnings, []);
+    }
+
+    #[test]
+    fn without_the_traced_program_little_is_said() {
+        let report = report(MEGATRON, vec![]);
+        let tensors = report.collectives.iter().flat_map(|e| &e.why.tensors);
+        for tensor in tensors {
+            let is_small = tensor.array.bytes().unwrap() <= SMALL;
+            let role = if is_small {
+                TensorRole::Scalar
+            } else {
+                TensorRole::Unknown
+            };
+            assert_eq!(tensor.role, role);
+            assert_eq!((&tensor.from, &tensor.to), (&None, &None));
+            assert_eq!(tensor.movement(), "");
+        }
+    }
+
+    #[test]
+    fn paths_of_several_have_stars() {
+        let common = |paths: &[&str]| common_path(&paths.iter().map(|p| (*p).to_owned()).collect());
+        assert_eq!(common(&["0.blocks.w1"]), "0.blocks.w1");
+        assert_eq!(common(&["0.blocks.0.w1", "0.blocks.1.w1"]), "0.blocks.*.w1");
+        assert_eq!(common(&["0.a", "0.b.c"]), "0.a or 0.b.c");
+        assert_eq!(common(&[]), "");
+    }
+
+    #[test]
+    fn a_summary_counts_the_rest_by_role() {
+        let tensor = |role, path: &str, size| MovedTensor {
+            role,
+            path: path.to_owned(),
+            array: ArrayShape {
+                element: crate::report::Element::F32,
+                dims: vec![size],
+            },
+            whole: None,
+            is_layer: false,
+            from: None,
+            to: Some(Split::of_spec(&PartitionSpec::replicated(1))),
+            source: None,
+        };
+        let why = Why {
+            cause: Cause::Partitioner,
+            tensors: vec![
+                tensor(TensorRole::Scalar, "norm", 1),
+                tensor(TensorRole::Gradient, "0.w", 64),
+                tensor(TensorRole::Gradient, "0.b", 32),
+                tensor(TensorRole::Scalar, "loss", 1),
+            ],
+        };
+        assert_eq!(
+            why.summary(),
+            "gradient of `0.w`: unknown -> P(_); 1 more gradient, 2 scalars"
+        );
+    }
+}
