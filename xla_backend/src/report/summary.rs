@@ -7,13 +7,14 @@ use shardax_sharding::Mesh;
 use super::attribution::Attribution;
 use super::collectives::{Collective, CollectiveReport, Total};
 use super::cost::CollectiveKind;
+use super::explain::Explainer;
 use super::hlo::SourceLine;
 use super::memory::MemoryReport;
 use super::shape::ArrayShape;
 use super::split::Split;
 use super::subject::{self, Argument, ArgumentRole, Placed, Subject};
 use super::warning::{Inspector, Warning, WarningKind};
-use super::why::{Explainer, Why};
+use super::why::Why;
 use crate::error::Result;
 use crate::lower;
 

@@ -6,9 +6,9 @@
 use serde_json::Value as Json;
 use shardax_sharding::Mesh;
 
-use super::collectives::{Branch, Collective, Loop, Part, Pass};
+use super::collectives::{Branch, Collective, Loop, Pass};
 use super::cost::CollectiveKind;
-use super::dataflow::{Flow, Origin, Site, Value};
+use super::dataflow::{Flow, Site};
 use super::groups::Numbering;
 use super::hlo::{Computation, HloModule, Instruction, SourceLine};
 use super::shape::{ArrayShape, Shape};
@@ -38,20 +38,20 @@ pub(super) fn collectives_of(module: &HloModule, mesh: &Mesh) -> Result<Vec<Coll
 
 /// How the walk came to a computation.
 #[derive(Clone, Default)]
-struct Path {
+pub(super) struct Path {
     /// The instructions that call the computation, outermost first.
-    callers: Vec<Site>,
-    loops: Vec<Loop>,
+    pub(super) callers: Vec<Site>,
+    pub(super) loops: Vec<Loop>,
     branches: Vec<Branch>,
     is_async: bool,
 }
 
-struct Walk<'a> {
-    module: &'a HloModule,
+pub(super) struct Walk<'a> {
+    pub(super) module: &'a HloModule,
     mesh: &'a Mesh,
     /// Of each computation the instructions that are collectives or lead to some.
     relevant: Vec<Vec<usize>>,
-    flow: Flow<'a>,
+    pub(super) flow: Flow<'a>,
     found: Vec<Collective>,
 }
 
@@ -251,149 +251,6 @@ impl Walk<'_> {
             source,
         })
     }
-
-    /// What is known of each array: of a combined collective, operand by operand.
-    fn parts(
-        &self,
-        site: Site,
-        kind: CollectiveKind,
-        starts: bool,
-        path: &Path,
-        count: usize,
-    ) -> Vec<Part> {
-        let here = &self.module.computations()[site.computation];
-        let instruction = &here.instructions()[site.instruction];
-        // Of the start of an all-gather or a permutation the results are the second element.
-        let results = match instruction.shape() {
-            Shape::Tuple(parts) if starts && keeps_operands(kind) && parts.len() > 1 => {
-                parts[1].arrays()
-            }
-            shape => shape.arrays(),
-        };
-        let reduces = instruction.called().first().map(|&reducer| {
-            let root = self.module.computations()[reducer].root_instruction();
-            reduced(root.opcode())
-        });
-        let dimension = instruction.dimensions.first();
-        let dimension = dimension.and_then(|&d| usize::try_from(d).ok());
-        let combined = results.len() > 1;
-        let value = |instruction: usize, element: Vec<usize>| Value {
-            callers: path.callers.clone(),
-            site: Site {
-                instruction,
-                ..site
-            },
-            element,
-        };
-        let exchanges = kind == CollectiveKind::AllToAll;
-        let exchanged = results.iter().map(|array| elements(&array.dims)).sum();
-        let part = |i: usize| {
-            let operand = instruction.operands().get(i);
-            let operand = operand.map(|&operand| value(operand, vec![]));
-            let result = value(site.instruction, if combined { vec![i] } else { vec![] });
-            let dims = |array: &ArrayShape| array.dims.clone();
-            let mut before: Vec<Vec<u64>> = vec![];
-            let mut after: Vec<Vec<u64>> = results
-                .get(i)
-                .map(|array| dims(array))
-                .into_iter()
-                .collect();
-            if let Some(operand) = &operand {
-                let arrays = self.flow.instruction(operand.site).shape().arrays();
-                before.extend(arrays.first().map(|array| dims(array)));
-                if exchanges {
-                    before.extend(self.flow.shapes_before(operand));
-                    after.extend(self.flow.shapes_after(result.clone()));
-                    keep_whole(&mut before, exchanged);
-                    keep_whole(&mut after, exchanged);
-                }
-            }
-            let origin = operand.map_or(Origin::Computed, |operand| self.flow.origin(&operand));
-            Part {
-                before,
-                after,
-                op_name: self.name_of_part(here, instruction, site, combined.then_some(i)),
-                reader: self.flow.reader(result.clone()),
-                argument: match origin {
-                    Origin::Argument(number) => Some(number),
-                    Origin::Carried { .. } | Origin::Computed => None,
-                },
-                dimension,
-                reduces,
-                is_split_again: kind == CollectiveKind::AllGather
-                    && self.flow.is_only_split_again(result.clone()),
-                accumulated_in: match path.loops.is_empty() || reduces.is_none() {
-                    true => None,
-                    false => self.loop_of_sum(path, result),
-                },
-            }
-        };
-        // An exchange of several arrays is one value, cut into as many parts as there are devices.
-        let count = if exchanges { count.min(1) } else { count };
-        (0..count).map(part).collect()
-    }
-
-    /// The position in the path's loops of the one in which a value is only added up.
-    fn loop_of_sum(&self, path: &Path, value: Value) -> Option<usize> {
-        let callers = self.flow.accumulated_in(value)?;
-        let is_loop = |site: &&Site| self.flow.instruction(**site).opcode() == "while";
-        let loops = path.callers.get(..callers)?.iter().filter(is_loop);
-        loops.count().checked_sub(1)
-    }
-
-    /// XLA names a combined collective after some of its parts, and what takes a part out of it after that
-    /// part.
-    fn name_of_part(
-        &self,
-        here: &Computation,
-        instruction: &Instruction,
-        site: Site,
-        part: Option<usize>,
-    ) -> String {
-        let Some(part) = part else {
-            return origin(here, instruction).0;
-        };
-        let takes_it = |user: &&Instruction| {
-            user.opcode() == "get-tuple-element"
-                && user.tuple_index == part as i64
-                && user.operands() == [site.instruction]
-        };
-        let taken = here.instructions().iter().find(takes_it);
-        let names = [taken, here.operand(instruction, part)];
-        let mut names = names.into_iter().flatten().map(Instruction::op_name);
-        let name = names.find(|name| !name.is_empty());
-        name.map_or_else(|| origin(here, instruction).0, str::to_owned)
-    }
-}
-
-/// Leaves the shapes of all that is exchanged, and not of a piece of it, if there are any.
-fn keep_whole(shapes: &mut Vec<Vec<u64>>, exchanged: u64) {
-    if shapes.iter().any(|dims| elements(dims) == exchanged) {
-        shapes.retain(|dims| elements(dims) == exchanged);
-    }
-}
-
-fn elements(dims: &[u64]) -> u64 {
-    dims.iter().fold(1, |all, &size| all.saturating_mul(size))
-}
-
-/// Whether the start's value has the operands beside the results.
-fn keeps_operands(kind: CollectiveKind) -> bool {
-    matches!(
-        kind,
-        CollectiveKind::AllGather | CollectiveKind::CollectivePermute
-    )
-}
-
-/// What devices have before a reduction by this operation.
-fn reduced(opcode: &str) -> &'static str {
-    match opcode {
-        "add" => "sums",
-        "maximum" => "maxima",
-        "minimum" => "minima",
-        "multiply" => "products",
-        _ => "results",
-    }
 }
 
 /// The arrays that a collective moves, as [`Collective::arrays`] describes them.
@@ -437,7 +294,10 @@ fn is_synchronous(instruction: &Instruction) -> bool {
 }
 
 /// Name and line of a collective, or of what it moves: those that the partitioner adds may have none.
-fn origin(here: &Computation, instruction: &Instruction) -> (String, Option<SourceLine>) {
+pub(super) fn origin(
+    here: &Computation,
+    instruction: &Instruction,
+) -> (String, Option<SourceLine>) {
     let producers = std::iter::successors(Some(instruction), |next| here.operand(next, 0));
     let producers = || producers.clone().take(MAX_PRODUCERS);
     let op_name = producers()
