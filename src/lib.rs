@@ -58,4 +58,6 @@ mod documents {
     struct Randomness;
     #[doc = include_str!("../docs/guide/debugging.md")]
     struct Debugging;
+    #[doc = include_str!("../docs/collectives.md")]
+    struct Collectives;
 }

@@ -311,10 +311,9 @@ fn regions<'a>(equation: &'a Equation, from: &[Option<From>]) -> Vec<Region<'a>>
     match &equation.op {
         Op::Scan(scan) => {
             inputs[..scan.carries].fill(None);
-            for scanned in &mut inputs[scan.carries..scan.carries + scan.xs] {
-                if let Some(from) = scanned {
-                    from.layers = Some(scan.length);
-                }
+            let scanned = &mut inputs[scan.carries..scan.carries + scan.xs];
+            for from in scanned.iter_mut().flatten() {
+                from.layers = Some(scan.length);
             }
             vec![(&scan.body, inputs, results)]
         }

@@ -14,12 +14,8 @@ const WIDTH: usize = 100;
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` on mesh {}", self.module, self.shape)?;
-        write!(
-            f,
-            ", {} device{}\n",
-            self.devices,
-            plural(self.devices as u64)
-        )?;
+        let devices = self.devices as u64;
+        writeln!(f, ", {devices} device{}", plural(devices))?;
         self.write_collectives(f)?;
         self.write_totals(f)?;
         self.write_memory(f)?;
