@@ -82,6 +82,12 @@ pub enum Error {
         /// The two meshes.
         meshes: Box<(Mesh, Mesh)>,
     },
+    /// A cluster cannot be as described.
+    #[error("cannot describe a cluster:{}", list(faults))]
+    Cluster {
+        /// Everything that is wrong with the description.
+        faults: Vec<ClusterFault>,
+    },
     /// A text is none of the names that are known.
     #[error("unknown {what} `{name}`{}", suggestion(name, known.iter().copied()))]
     UnknownName {
@@ -143,6 +149,41 @@ pub enum MeshFault {
         axis: String,
         /// The text given as its size.
         size: String,
+    },
+}
+
+/// One thing that is wrong with the description of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterFault {
+    /// A cluster of nothing.
+    #[error("it has no nodes: give at least 1")]
+    NoNodes,
+    /// Nodes without GPUs.
+    #[error("its nodes have no GPUs: give at least 1")]
+    NoGpus,
+    /// NVLink domains that are not whole.
+    #[error("{nodes} nodes do not divide into NVLink domains of {domain}")]
+    Domain {
+        /// All nodes.
+        nodes: usize,
+        /// Nodes in a domain.
+        domain: usize,
+    },
+    /// More devices than a mesh may have.
+    #[error("it has more than {limit} devices: describe a smaller one")]
+    TooManyDevices {
+        /// How many devices a mesh may have.
+        limit: usize,
+    },
+    /// A text is not `CHIP:NODESxGPUS`.
+    #[error(
+        "`{text}` is not CHIP:NODESxGPUS: write a cluster as in `h100:64x8`, 64 nodes of 8 GPUs; the chips are h100 \
+         and h200"
+    )]
+    Unread {
+        /// The text.
+        text: String,
     },
 }
 

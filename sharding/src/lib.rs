@@ -21,6 +21,7 @@
 
 mod axes;
 mod blocks;
+mod cluster;
 mod dim;
 mod error;
 mod exchange;
@@ -40,6 +41,8 @@ pub use blocks::Blocks;
 pub use dim::Dim;
 pub use error::{Error, MeshFault, RuleConflict, RuleFault};
 pub use exchange::{Exchange, Piece};
+pub use cluster::{Chip, Cluster, Link};
+pub use error::{ClusterFault, Error, MeshFault, RuleConflict, RuleFault};
 pub use fault::{Dimension, Note, SpecFault, did_you_mean};
 pub use layout::{Layout, Partitioner};
 pub use mesh::{Mesh, MeshAxis};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::{Error, MeshFault};
 
 /// Far above any cluster, and low enough that no table of positions grows out of bounds.
-const MAX_DEVICES: usize = 1 << 24;
+pub(crate) const MAX_DEVICES: usize = 1 << 24;
 
 /// A grid of devices with named axes, printed `data=2 x model=4`.
 ///
