@@ -5,16 +5,6 @@ use std::path::PathBuf;
 
 use super::{ArgumentFault, LayoutFault};
 
-/// How to bring the pinned plugin by hand.
-pub(super) fn install_advice(package: &str) -> String {
-    format!(
-        "To bring it by hand, run\n  python3 -m pip install --no-deps {package}\n\
-         or, for a machine without a network, run where there is one\n  \
-         python3 -m pip download --no-deps --only-binary :all: {package}\n\
-         copy the .whl file here, unzip it, and set SHARDAX_PLUGIN to the path of the .so file in it"
-    )
-}
-
 pub(super) fn paths(paths: &[PathBuf]) -> String {
     let shown: Vec<String> = paths
         .iter()

@@ -1,5 +1,6 @@
 //! Everything that can go wrong between a traced program and the device, as one enum in sections.
 
+mod ahead;
 mod fault;
 mod host;
 mod message;
@@ -9,11 +10,13 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+pub use ahead::AheadFault;
 pub use fault::{ArgumentFault, LayoutFault};
 pub use host::HostFault;
-use message::{At, by_cause, each_on_a_line, install_advice, list, paths};
+use message::{At, by_cause, each_on_a_line, list, paths};
 pub use pjrt::{ErrorCode, PjrtError};
 
+use crate::plugin::Package;
 use crate::report::Warning;
 
 /// What the fallible functions of this crate return.
@@ -181,13 +184,17 @@ pub enum Error {
     },
 
     // ---- Plugins, folders and files ----
-    /// `SHARDAX_PLUGIN` names something that is no plugin.
+    /// `SHARDAX_PLUGIN`, or the variable of another package, names something that cannot be used.
     #[error(
-        "SHARDAX_PLUGIN is set to {}, which cannot be used: {reason}\n\
-         set it to the path of a PJRT plugin library (.so), or unset it to let Shardax find or fetch one",
+        "{variable} is set to {}, which cannot be used: {reason}\n\
+         set it to the path of {wanted}, or unset it to let Shardax find or fetch one",
         path.display()
     )]
     PluginVariable {
+        /// The variable.
+        variable: &'static str,
+        /// What it should name.
+        wanted: &'static str,
         /// The value of the variable.
         path: PathBuf,
         /// What is wrong with it.
@@ -197,11 +204,11 @@ pub enum Error {
     /// No plugin is on this machine, and none was to be fetched.
     #[error(
         "no PJRT plugin was found; looked for:{searched}\n{}",
-        install_advice(package)
+        package.by_hand()
     )]
     PluginNotFound {
-        /// The pinned package, as `name==version`.
-        package: String,
+        /// The pinned package.
+        package: Box<Package>,
         /// The places looked at, each on a line of its own.
         searched: String,
     },
@@ -209,10 +216,12 @@ pub enum Error {
     /// There is no pinned plugin for this machine.
     #[error(
         "there is no pinned PJRT plugin for {backend} on {platform} (there is: {}); build one for this machine and \
-         set SHARDAX_PLUGIN to the path of the library",
+         set {variable} to the path of the library",
         .supported.join(", ")
     )]
     UnsupportedPlatform {
+        /// The variable that names a library of the user's own.
+        variable: &'static str,
         /// The kind of device wanted.
         backend: String,
         /// Operating system and architecture.
@@ -233,38 +242,41 @@ pub enum Error {
 
     /// A plugin must be fetched, and there is no Python to do it.
     #[error(
-        "{package} must be fetched with pip, but there is no python3 on PATH or in VIRTUAL_ENV; install Python 3 with \
+        "{} must be fetched with pip, but there is no python3 on PATH or in VIRTUAL_ENV; install Python 3 with \
          pip and try again\n{}",
-        install_advice(package)
+        package.requirement(),
+        package.by_hand()
     )]
     NoPython {
-        /// The pinned package, as `name==version`.
-        package: String,
+        /// The pinned package.
+        package: Box<Package>,
     },
 
     /// A plugin must be fetched, and no Python has pip.
     #[error(
-        "{package} must be fetched with pip, but none of these has it: {}; install it (`python3 -m ensurepip`, or the \
+        "{} must be fetched with pip, but none of these has it: {}; install it (`python3 -m ensurepip`, or the \
          system's package python3-pip) and try again\n{}",
+        package.requirement(),
         paths(interpreters),
-        install_advice(package)
+        package.by_hand()
     )]
     NoPip {
-        /// The pinned package, as `name==version`.
-        package: String,
+        /// The pinned package.
+        package: Box<Package>,
         /// The interpreters tried.
         interpreters: Vec<PathBuf>,
     },
 
     /// pip could not fetch the plugin; without a network for one.
     #[error(
-        "{package} could not be fetched: `{} -m pip download` failed:{output}\nIs there a network?\n{}",
+        "{} could not be fetched: `{} -m pip download` failed:{output}\nIs there a network?\n{}",
+        package.requirement(),
         interpreter.display(),
-        install_advice(package)
+        package.by_hand()
     )]
     Fetch {
-        /// The pinned package, as `name==version`.
-        package: String,
+        /// The pinned package.
+        package: Box<Package>,
         /// The interpreter whose pip failed.
         interpreter: PathBuf,
         /// What pip said last, each line on a line of its own.
@@ -275,9 +287,11 @@ pub enum Error {
     #[error(
         "{what} is refused, its checksum is wrong:\n  expected SHA-256 {expected}\n  found    SHA-256 {found}\n\
          see what pip fetches from (`python3 -m pip config list`); if you trust a library nevertheless, set \
-         SHARDAX_PLUGIN to its path"
+         {variable} to its path"
     )]
     Checksum {
+        /// The variable that names a file to use in any case.
+        variable: &'static str,
         /// The file.
         what: String,
         /// The pinned SHA-256, in hexadecimal.
@@ -393,6 +407,25 @@ pub enum Error {
         block: Vec<std::ops::Range<usize>>,
         /// The callback's own error, or what is wrong with what it gave.
         source: Box<dyn std::error::Error + Send + Sync>,
+    // ---- Compilation without devices ----
+    /// A program that does not fit the cluster it is to be compiled for; nothing was compiled.
+    #[error("`{program}` cannot be compiled for {cluster}:{}", each_on_a_line(.faults))]
+    AheadUnfit {
+        /// The program's name.
+        program: String,
+        /// The cluster.
+        cluster: String,
+        /// Every fault found.
+        faults: Vec<String>,
+    /// A program that the compiler gave no result for.
+    #[error("`{program}` could not be compiled for {cluster}: {fault}")]
+    Ahead {
+        /// The program's name.
+        program: String,
+        /// The cluster.
+        cluster: String,
+        /// What happened.
+        fault: AheadFault,
     },
 
     // ---- Reports on compiled programs ----

@@ -1,11 +1,12 @@
-//! Fetches a pinned plugin package through pip into the cache folder, once for all processes.
+//! Fetches a pinned package through pip into the cache folder, once for all processes.
 //!
 //! The work is done in a staging folder under an exclusive lock, and the finished package is renamed into place: a
 //! reader sees a whole package or none. The system drops the lock of a killed process, and whoever holds the lock next
 //! knows that every staging folder it finds was left by such a process.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,7 +155,7 @@ fn download(
     let interpreters = environment.interpreters();
     if interpreters.is_empty() {
         return Err(Error::NoPython {
-            package: package.requirement(),
+            package: Box::new(*package),
         });
     }
     report.stage("downloading");
@@ -198,7 +199,7 @@ fn download(
         }
     }
     Err(Error::NoPip {
-        package: package.requirement(),
+        package: Box::new(*package),
         interpreters,
     })
 }
@@ -225,6 +226,7 @@ fn failure(python: &Path, package: &Package, said: &str) -> Error {
         .map(str::trim);
     if let Some(found) = got {
         return Error::Checksum {
+            variable: package.variable,
             what: format!("the wheel of {}", package.requirement()),
             expected: package.wheel_sha256.to_owned(),
             found: found.to_owned(),
@@ -243,7 +245,7 @@ fn failure(python: &Path, package: &Package, said: &str) -> Error {
     }
     let last = &lines[lines.len().saturating_sub(4)..];
     Error::Fetch {
-        package: package.requirement(),
+        package: Box::new(*package),
         interpreter: python.to_owned(),
         output: last.iter().map(|line| format!("\n  {line}")).collect(),
     }
@@ -258,13 +260,14 @@ fn verify_wheel(wheel: &Path, package: &Package) -> Result<()> {
         return Ok(());
     }
     Err(Error::Checksum {
+        variable: package.variable,
         what: format!("the wheel of {}", package.requirement()),
         expected: package.wheel_sha256.to_owned(),
         found,
     })
 }
 
-/// Takes the library and the licenses from the wheel into `target`, and verifies the library.
+/// Takes the library, what it needs and the licenses from the wheel into `target`, and verifies the library.
 fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
     let broken = |reason: String| Error::Wheel {
         package: package.requirement(),
@@ -282,9 +285,11 @@ fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
             continue;
         };
         let is_library = inside == Path::new(package.library);
-        if !is_library && !is_license(&inside) {
+        let is_companion = package.companions.iter().any(|c| inside == Path::new(c));
+        if !is_library && !is_companion && !is_license(&inside) {
             continue;
         }
+        let runs = entry.unix_mode().is_some_and(|mode| mode & 0o100 != 0);
         let path = target.join(inside);
         let writing = |source| Error::io("write", &path, source);
         if let Some(folder) = path.parent() {
@@ -293,6 +298,10 @@ fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
         let mut output = Summed::new(File::create(&path).map_err(writing)?);
         io::copy(&mut entry, &mut output).map_err(writing)?;
         let (file, sum) = output.finish();
+        if runs {
+            file.set_permissions(Permissions::from_mode(0o755))
+                .map_err(writing)?;
+        }
         if is_library {
             // A power failure must not leave a library whose sum was verified and whose blocks were never written.
             file.sync_all().map_err(writing)?;
@@ -305,6 +314,7 @@ fn unpack(wheel: &Path, target: &Path, package: &Package) -> Result<[u8; 32]> {
         return Ok(sum);
     }
     Err(Error::Checksum {
+        variable: package.variable,
         what: format!("{} in {}", package.library, package.requirement()),
         expected: package.library_sha256.to_owned(),
         found,

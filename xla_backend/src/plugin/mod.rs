@@ -2,7 +2,8 @@
 //!
 //! [`PluginFile::find_or_fetch`] looks at these places, in this order, and takes the first usable library:
 //!
-//! 1. `SHARDAX_PLUGIN`, the path of a library. When it is set nothing else is looked at, and any library is taken.
+//! 1. The package's variable (`SHARDAX_PLUGIN` for the plugin of the CPU), the path of a library. When it is set nothing
+//!    else is looked at, and any library is taken.
 //! 2. The cache folder ([`Environment::cache_dir`]), where an earlier fetch put the pinned package.
 //! 3. The pinned package among the installed Python packages.
 //! 4. A download of the pinned package by `python3 -m pip`, which is kept in the cache folder.
@@ -41,8 +42,8 @@ pub struct PluginFile {
 /// How a plugin library was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Named by the environment variable `SHARDAX_PLUGIN`.
-    Variable,
+    /// Named by the package's environment variable, `SHARDAX_PLUGIN` for the plugin of the CPU.
+    Variable(&'static str),
     /// Fetched earlier into the cache folder, or linked there.
     Cache,
     /// An installed Python package.
@@ -52,7 +53,7 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Variable => "SHARDAX_PLUGIN",
+            Self::Variable(name) => name,
             Self::Cache => "cache folder",
             Self::Python => "Python package",
         })
@@ -150,7 +151,7 @@ impl PluginFile {
             );
         }
         Err(Error::PluginNotFound {
-            package: package.requirement(),
+            package: Box::new(*package),
             searched,
         })
     }
@@ -189,21 +190,25 @@ impl PluginFile {
 impl Package {
     /// The pinned package for a kind of device on the machine of `environment`.
     ///
-    /// `SHARDAX_PLUGIN` needs no pinned package: when it is set the machine is not compared.
+    /// A file that is named by the package's variable needs no pinned package: when it is set the machine is not
+    /// compared.
     ///
     /// # Errors
     /// [`Error::UnsupportedPlatform`] when no pinned package runs on this machine.
     pub fn for_backend(backend: &str, environment: &Environment) -> Result<&'static Self> {
-        let any_machine = environment.variable("SHARDAX_PLUGIN").is_some();
-        PINNED
-            .iter()
-            .filter(|package| package.backend == backend)
-            .find(|package| any_machine || package.platform == environment.platform())
+        let for_backend = || PINNED.iter().filter(|package| package.backend == backend);
+        for_backend()
+            .find(|package| {
+                environment.variable(package.variable).is_some()
+                    || package.platform == environment.platform()
+            })
             .ok_or_else(|| Error::UnsupportedPlatform {
+                variable: for_backend()
+                    .next()
+                    .map_or("SHARDAX_PLUGIN", |p| p.variable),
                 backend: backend.to_owned(),
                 platform: environment.platform().to_owned(),
-                supported: PINNED
-                    .iter()
+                supported: for_backend()
                     .map(|package| format!("{} on {}", package.backend, package.platform))
                     .collect(),
             })
@@ -214,7 +219,7 @@ impl Package {
 /// first usable library. Runs Python.
 pub fn candidates(environment: &Environment, package: &Package) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
-    candidates.extend(named_by_variable(environment));
+    candidates.extend(named_by_variable(environment, package));
     candidates.extend(in_cache(environment, package));
     candidates.extend(in_python(environment, package));
     candidates
@@ -226,12 +231,17 @@ fn first_usable(
     package: &Package,
     seen: &mut Vec<Candidate>,
 ) -> Result<Option<PluginFile>> {
-    if let Some(candidate) = named_by_variable(environment) {
+    if let Some(candidate) = named_by_variable(environment, package) {
         let reason = candidate.state.to_string();
         let path = candidate.path.clone();
         return match usable(candidate) {
             Some(found) => Ok(Some(found)),
-            None => Err(Error::PluginVariable { path, reason }),
+            None => Err(Error::PluginVariable {
+                variable: package.variable,
+                wanted: package.wanted(),
+                path,
+                reason,
+            }),
         };
     }
     if let Some(candidate) = in_cache(environment, package) {
@@ -250,9 +260,10 @@ fn first_usable(
     Ok(None)
 }
 
-fn named_by_variable(environment: &Environment) -> Option<Candidate> {
-    let path = PathBuf::from(environment.variable("SHARDAX_PLUGIN")?);
-    Some(examine(environment, Origin::Variable, path, None))
+fn named_by_variable(environment: &Environment, package: &Package) -> Option<Candidate> {
+    let path = PathBuf::from(environment.variable(package.variable)?);
+    let origin = Origin::Variable(package.variable);
+    Some(examine(environment, origin, path, None))
 }
 
 fn in_cache(environment: &Environment, package: &Package) -> Option<Candidate> {
@@ -266,6 +277,7 @@ fn in_python(environment: &Environment, package: &Package) -> Vec<Candidate> {
     let expected = Some(package.library_sha256);
     python::package_folders(environment)
         .into_iter()
+        .filter(|folder| package.companions.iter().all(|c| folder.join(c).exists()))
         .map(|folder| folder.join(package.library))
         .filter(|library| library.exists())
         .map(|library| examine(environment, Origin::Python, library, expected))

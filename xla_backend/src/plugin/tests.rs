@@ -42,10 +42,12 @@ impl Machine {
         ];
         let package = Package {
             backend: "cpu",
+            variable: "SHARDAX_PLUGIN",
             platform: "any",
             name: "fake",
             version: "1.0",
             library: LIBRARY,
+            companions: &[],
             wheel_bytes: 1000,
             wheel_sha256: sum(&fs::read(at("good.whl")).expect("read")),
             library_sha256: sum(CONTENT),
@@ -148,7 +150,7 @@ fn variable_goes_before_everything() {
     fs::write(&library, "any library").expect("written");
     let machine = machine.with("SHARDAX_PLUGIN", &library);
     let found = machine.fetch().expect("found");
-    assert_eq!(found.origin(), Origin::Variable);
+    assert_eq!(found.origin(), Origin::Variable("SHARDAX_PLUGIN"));
     assert_eq!(found.path(), library.canonicalize().expect("exists"));
     assert_eq!(hex(&found.sha256()), sum(b"any library"));
     assert_eq!(machine.calls(""), 0);
