@@ -24,11 +24,13 @@
 
 pub use shardax_core::*;
 pub use shardax_macros::{Module, shard};
-pub use shardax_sharding::{Layout, Mesh, Partitioner, Preset, Strategy, picture};
+pub use shardax_sharding::{
+    Chip, Cluster, Layout, Link, Mesh, Partitioner, Preset, Strategy, picture,
+};
 pub use shardax_train as train;
 pub use shardax_xla as xla;
 pub use shardax_xla::{
-    Array, ArrayTree, Jit, Program, Reshard, Runtime, Shard, Sharding, TypeTree, jit,
+        Array, ArrayTree, Jit, Program, Reshard, Runtime, Shard, Sharding, TypeTree, jit, AheadOptions, AheadProgram,
 };
 
 /// What most programs import.

@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
 mod array;
 pub mod cache;
 mod error;
@@ -16,5 +17,10 @@ mod runtime;
 
 pub use array::{Array, ArrayTree, Reshard, Shard, Sharding, TypeTree};
 pub use error::{ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result};
+pub use ahead::{AheadOptions, AheadProgram};
+pub use array::{Array, ArrayTree, Sharding};
+pub use error::{
+    AheadFault, ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result,
+};
 pub use jit::{Jit, NamedSharding, Program, jit};
 pub use runtime::Runtime;

@@ -3,20 +3,34 @@
 use std::sync::Arc;
 
 use shardax_core::{
-    Constraint, Dim, Function, Graph, Leaf, On, Op, Path, Role, Tensor, Traced, Tree, ValueId,
-    check_finite, trace_like, under,
+    CheckPoint, Constraint, Dim, Function, Graph, Leaf, NonFinite, On, Op, Path, Role, Tensor,
+    TensorType, Traced, Tree, ValueId, check_finite, trace_like, under,
 };
-use shardax_sharding::{Layout, Note, PartitionSpec, Partitioner};
+use shardax_sharding::{Cluster, Layout, Note, PartitionSpec, Partitioner};
 
 use super::Options;
 use super::arguments::Signature;
 use super::program::{Inner, Input, Output, Program, Specialized, described, no_faults};
+use super::told::check_strict;
+use crate::ahead::{self, AheadOptions, AheadProgram, Job};
 use crate::array::Sharding;
 use crate::error::{Error, LayoutFault, Result};
 use crate::intern::{intern_sharding, intern_type};
 use crate::lower::{self, Argument, Module};
-use crate::pjrt::{CompileOptions, LoadedExecutable};
+use crate::pjrt::{CompileOptions, LoadedExecutable, donated_inputs};
 use crate::runtime::Runtime;
+
+/// A function that was traced and lowered, and is not compiled.
+struct Lowered<A, R> {
+    traced: Traced<A, R>,
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+    /// Of each input, whether it is to be donated.
+    donated: Vec<bool>,
+    module: Module,
+    /// Where values are looked at, if they are.
+    points: Option<(NonFinite, Vec<CheckPoint>)>,
+}
 
 /// Traces `f` on arguments like `args`, and compiles what it wrote; `retraced` says why, if it was
 /// compiled before.
@@ -28,6 +42,84 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     (options, runtime): (&Options, &Runtime),
     retraced: Vec<String>,
 ) -> Result<Specialized<F::Args, F::Output>> {
+    let lowered = lower_traced(f, args, signature, options)?;
+    let (executable, from_cache) = load_or_compile(&lowered.module, options, runtime)?;
+    lowered.check_donation(options, |input| executable.is_donated(input))?;
+    let Traced {
+        graph,
+        arguments,
+        output,
+    } = lowered.traced;
+    Ok(Specialized {
+        program: Program {
+            inner: Arc::new(Inner {
+                name: options.name.clone(),
+                graph,
+                layout: options.layout.clone(),
+                module: lowered.module,
+                executable,
+                from_cache,
+                retraced,
+                inputs: lowered.inputs,
+                outputs: lowered.outputs,
+                report: options.report,
+                points: lowered.points,
+            }),
+        },
+        arguments,
+        output,
+    })
+}
+
+/// Traces `f` on arguments like `args`, and compiles what it wrote for a cluster that is not there.
+#[track_caller]
+pub(super) fn compile_ahead<S, F: Function<S>>(
+    f: &F,
+    types: &On<F::Args, TensorType>,
+    options: &Options,
+    (cluster, with): (&Cluster, &AheadOptions),
+) -> Result<AheadProgram> {
+    let signature = |ty: &TensorType| Signature {
+        ty: intern_type(ty.clone()),
+        sharding: None,
+    };
+    let lowered = lower_traced(f, types, signature, options)?;
+    let job = Job {
+        name: &options.name,
+        module: &lowered.module,
+        layout: &options.layout,
+        cluster,
+        xla: &options.xla,
+    };
+    let (compiled, from_cache) = job.compile(with)?;
+    let taken = donated_inputs(&compiled.hlo)?;
+    lowered.check_donation(options, |input| taken.contains(&input))?;
+    let program = AheadProgram {
+        inner: Arc::new(ahead::Inner {
+            name: options.name.clone(),
+            cluster: cluster.clone(),
+            graph: lowered.traced.graph,
+            layout: options.layout.clone(),
+            module: lowered.module,
+            inputs: lowered.inputs,
+            outputs: lowered.outputs,
+            report: options.report,
+            compiled,
+            from_cache,
+        }),
+    };
+    check_strict(&options.name, &options.strict, || program.report())?;
+    Ok(program)
+}
+
+/// Traces `f` on arguments like `args`, and lowers what it wrote.
+#[track_caller]
+fn lower_traced<S, F: Function<S>, M: Leaf>(
+    f: &F,
+    args: &On<F::Args, M>,
+    signature: impl Fn(&M) -> Signature,
+    options: &Options,
+) -> Result<Lowered<F::Args, F::Output>> {
     options.layout.validate()?;
     let traced = under(&options.layout, || {
         trace_like(f, args, |leaf| (*signature(leaf).ty).clone())
@@ -74,32 +166,31 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
         results: &results,
     });
     let module = without_faults(lowered, placement.faults)?;
-    let (executable, from_cache) = load_or_compile(&module, options, runtime)?;
-    check_donation(&executable, &inputs, &donated, options)?;
-    let Traced {
-        graph,
-        arguments,
-        output,
-    } = traced;
-    Ok(Specialized {
-        program: Program {
-            inner: Arc::new(Inner {
-                name: options.name.clone(),
-                graph,
-                layout: options.layout.clone(),
-                module,
-                executable,
-                from_cache,
-                retraced,
-                inputs,
-                outputs,
-                report: options.report,
-                points: options.check.zip(checked.map(|checked| checked.points)),
-            }),
-        },
-        arguments,
-        output,
+    Ok(Lowered {
+        inputs,
+        outputs,
+        donated,
+        module,
+        points: options.check.zip(checked.map(|checked| checked.points)),
+        traced,
     })
+}
+
+impl<A, R> Lowered<A, R> {
+    /// The compiler's word that donated memory is really given over.
+    fn check_donation(&self, options: &Options, is_donated: impl Fn(usize) -> bool) -> Result<()> {
+        let ignored = |i: &usize| self.donated[*i] && !is_donated(*i);
+        let faults: Vec<String> = (0..self.inputs.len())
+            .filter(ignored)
+            .map(|i| {
+                format!(
+                    "{} is donated, and the compiler did not take it",
+                    self.inputs[i].described()
+                )
+            })
+            .collect();
+        no_faults(&options.name, faults)
+    }
 }
 
 /// The module, or what is wrong with the layout: where arguments and results lie, then what is inside.
@@ -311,26 +402,6 @@ fn aliases(
     }
     no_faults(&options.name, faults)?;
     Ok(aliases)
-}
-
-/// The compiler's word that donated memory is really given over.
-fn check_donation(
-    executable: &LoadedExecutable,
-    inputs: &[Input],
-    donated: &[bool],
-    options: &Options,
-) -> Result<()> {
-    let ignored = |i: &usize| donated[*i] && !executable.is_donated(*i);
-    let faults: Vec<String> = (0..inputs.len())
-        .filter(ignored)
-        .map(|i| {
-            format!(
-                "{} is donated, and the compiler did not take it",
-                inputs[i].described()
-            )
-        })
-        .collect();
-    no_faults(&options.name, faults)
 }
 
 fn load_or_compile(

@@ -10,14 +10,16 @@ mod program;
 mod remarks;
 mod retrace;
 mod shardings;
-mod strict;
+mod told;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use shardax_core::{Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope};
-use shardax_sharding::Layout;
+use shardax_sharding::{Cluster, Layout};
 
 use crate::array::{Array, try_replace};
+use crate::ahead::{AheadOptions, AheadProgram};
+use crate::array::Array;
 use crate::error::Result;
 use crate::intern::intern_type;
 use crate::pjrt::{ExecuteOptions, OptionValue};
@@ -25,9 +27,11 @@ use crate::report::{ReportOptions, WarningKind};
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
 pub use program::Program;
+pub(crate) use program::{Input, Output};
 use program::{Specialized, described, no_faults};
 use retrace::Given;
 pub use shardings::NamedSharding;
+pub(crate) use told::CompiledFrom;
 
 /// A function to be compiled for each kind of arguments it is called with.
 ///
@@ -245,6 +249,44 @@ impl<S, F: Function<S>> Jit<S, F> {
         Ok(compiled.program.clone())
     }
 
+    /// Compiles the function for arguments of these types and for a cluster that need not be there: what
+    /// the program does on it, its collectives, its schedule and its memory, is known then.
+    ///
+    /// The mesh of the layout is laid over the cluster in order, the GPUs of a node in sequence
+    /// ([`Cluster`]). XLA's compiler for CUDA works in a child process, which is this program's own
+    /// executable, started again and ended before `main`. It is fetched on first use, about 230 MB.
+    /// Products of matrices become calls of cuBLAS, unless
+    /// `.xla_option("xla_gpu_enable_triton_gemm", true)` asks for kernels of Triton.
+    ///
+    /// # Errors
+    ///
+    /// Mistakes of the traced function, layouts that do not fit, a mesh of another size than the
+    /// cluster, calls of host functions, what the compiler refuses, and a compiler that ends
+    /// untimely ([`Error::Ahead`](crate::Error::Ahead)).
+    #[track_caller]
+    pub fn compile_for(
+        &self,
+        cluster: &Cluster,
+        types: On<F::Args, TensorType>,
+    ) -> Result<AheadProgram> {
+        self.compile_for_with(cluster, types, &AheadOptions::default())
+    }
+
+    /// [`Jit::compile_for`] with a limit of time and a cache of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Jit::compile_for`].
+    #[track_caller]
+    pub fn compile_for_with(
+        &self,
+        cluster: &Cluster,
+        types: On<F::Args, TensorType>,
+        with: &AheadOptions,
+    ) -> Result<AheadProgram> {
+        compile::compile_ahead(&self.f, &types, &self.options, (cluster, with))
+    }
+
     fn runtime_for_mesh(&self) -> Result<Runtime> {
         let devices = self.options.layout.mesh().device_count();
         match &self.options.runtime {
@@ -297,7 +339,7 @@ impl<S, F: Function<S>> Jit<S, F> {
         retrace::log(&self.options.name, &retraced);
         let options = &self.options;
         let compiled = compile::compile(&self.f, args, signature, (options, runtime), retraced)?;
-        strict::check(&compiled.program, &options.strict)?;
+        told::check_strict(&options.name, &options.strict, || compiled.program.report())?;
         Ok(self.add(compiled))
     }
 

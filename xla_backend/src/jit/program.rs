@@ -5,16 +5,14 @@ use std::sync::Arc;
 use shardax_core::{CheckOrigin, CheckPoint, Dim, Element, Graph, NonFinite, TensorType};
 
 use super::remarks::remarks;
+use super::told::CompiledFrom;
 use shardax_sharding::{Layout, Note};
 
 use crate::array::Sharding;
 use crate::error::{ArgumentFault, Error, Result};
 use crate::lower::Module;
 use crate::pjrt::{Buffer, LoadedExecutable};
-use crate::report::{
-    CollectiveReport, HloModule, MemoryReport, Placed, Report, ReportOptions, Subject, TracedFrom,
-    set_place,
-};
+use crate::report::{CollectiveReport, HloModule, MemoryReport, Report, ReportOptions};
 
 /// A program with the structure of its arguments and results.
 pub(super) struct Specialized<A, R> {
@@ -100,6 +98,18 @@ pub struct Output {
     pub sharding: Arc<Sharding>,
 }
 
+impl Inner {
+    fn compiled_from(&self) -> CompiledFrom<'_> {
+        CompiledFrom {
+            graph: &self.graph,
+            layout: &self.layout,
+            module: &self.module,
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+        }
+    }
+}
+
 impl Program {
     /// The name.
     pub fn name(&self) -> &str {
@@ -166,14 +176,7 @@ impl Program {
     ///
     /// As for [`Program::optimized`].
     pub fn optimized_hlo(&self) -> Result<String> {
-        let module = &self.inner.module;
-        Ok(self.optimized()?.text(|instruction| {
-            let name = module.name_of(instruction.op_name());
-            match module.source_of(instruction.op_name()) {
-                Some(source) => format!("{name} {}:{}", source.file(), source.line()),
-                None => name,
-            }
-        }))
+        Ok(self.inner.compiled_from().text(&self.optimized()?))
     }
 
     /// Every collective of the compiled program: kind, bytes, mesh axis, how often, and the user's
@@ -183,11 +186,7 @@ impl Program {
     ///
     /// As for [`Program::optimized`].
     pub fn collectives(&self) -> Result<CollectiveReport> {
-        let mut report = CollectiveReport::new(&self.optimized()?, self.inner.layout.mesh())?;
-        for collective in &mut report.collectives {
-            set_place(collective, &self.inner.module);
-        }
-        Ok(report)
+        self.inner.compiled_from().collectives(&self.optimized()?)
     }
 
     /// The whole report: every collective and why it is there, how the arguments lie, memory, and
@@ -208,32 +207,10 @@ impl Program {
     ///
     /// [`Jit::report_options`]: crate::Jit::report_options
     pub fn report_with(&self, options: ReportOptions) -> Result<Report> {
-        let arguments = self.inner.inputs.iter().map(|input| Placed {
-            path: input.path.clone(),
-            ty: (*input.ty).clone(),
-            spec: input.sharding.spec().clone(),
-            is_state: input.is_state,
-        });
-        let results = self.inner.outputs.iter().map(|output| Placed {
-            path: output.path.clone(),
-            ty: (*output.ty).clone(),
-            spec: output.sharding.spec().clone(),
-            is_state: false,
-        });
-        let subject = Subject {
-            hlo: &self.optimized()?,
-            mesh: self.inner.layout.mesh(),
-            arguments: arguments.collect(),
-            results: results.collect(),
-            traced: Some(TracedFrom {
-                graph: &self.inner.graph,
-                layout: &self.inner.layout,
-                module: &self.inner.module,
-            }),
-            // A plugin that keeps no statistics has a report all the same.
-            memory: self.memory().ok(),
-        };
-        Report::new(&subject, options)
+        // A plugin that keeps no statistics has a report all the same.
+        let memory = self.memory().ok();
+        let from = self.inner.compiled_from();
+        from.report(&self.optimized()?, memory, options)
     }
 
     /// The memory that the program needs on one device.

@@ -304,7 +304,7 @@ pub(super) fn broken(what: &str) -> Error {
 }
 
 /// An option as C sees it; it points into the arguments.
-fn named_value(name: &str, option: &ClientOption) -> NamedValue {
+pub(super) fn named_value(name: &str, option: &ClientOption) -> NamedValue {
     let (kind, value, value_size): (c_uint, Value, usize) = match option {
         ClientOption::String(text) => {
             let string: *const c_char = text.as_ptr().cast();

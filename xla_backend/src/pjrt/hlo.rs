@@ -32,6 +32,11 @@ pub enum AliasKind {
     Must,
 }
 
+/// The arguments that a launch of a program consumes, from its serialized `HloModuleProtoWithConfig`.
+pub(crate) fn donated_inputs(program: &[u8]) -> Result<Vec<usize>> {
+    Ok(Interface::decode(program)?.donated)
+}
+
 /// The outside of a compiled program, as one device sees it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Interface {

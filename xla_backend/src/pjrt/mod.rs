@@ -13,6 +13,7 @@
 mod buffer;
 mod client;
 mod compile_options;
+mod compiled;
 mod dtype;
 mod event;
 mod executable;
@@ -23,15 +24,21 @@ mod hlo;
 mod plugin;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod window;
+mod worker;
 
 pub use buffer::{Buffer, HostCopy};
 pub use client::{Client, ClientOption, Device, Memory};
 pub use compile_options::{CompileOptions, OptionValue};
+pub use compiled::{CompiledMemoryStats, OptimizedProgram};
 pub use event::Event;
-pub use executable::{CompiledMemoryStats, LoadedExecutable, OptimizedProgram};
+pub use executable::LoadedExecutable;
 pub use execute::{ExecuteOptions, Execution};
 pub use foreign::{HOST_TARGET, Handler, HostCall, HostCalls, HostFunction};
+pub(crate) use hlo::donated_inputs;
 pub use hlo::{AliasKind, InputAlias};
 pub use plugin::{Attribute, Plugin};
+pub(crate) use topology::Topology;
 pub use window::Launch;
+pub(crate) use worker::{WORKER_VARIABLE, exit_now, is_registered};

@@ -29,6 +29,7 @@ opaque!(
     RawLoadedExecutable,
     RawMemory,
     RawSerializedExecutable,
+    RawTopology,
 );
 
 /// A struct of the C API: its own size and the extension chain come first, in every one of them.
@@ -387,6 +388,22 @@ functions! {
         event: *mut RawEvent,
     }
     72 PJRT_Buffer_ReadyEvent BufferReadyEvent { buffer: *mut RawBuffer, event: *mut RawEvent }
+    82 PJRT_TopologyDescription_Create TopologyCreate {
+        name: *const c_char,
+        name_size: usize,
+        create_options: *const NamedValue,
+        num_options: usize,
+        topology: *mut RawTopology,
+    }
+    83 PJRT_TopologyDescription_Destroy TopologyDestroy { topology: *mut RawTopology }
+    89 PJRT_Compile Compile {
+        topology: *const RawTopology,
+        program: *const Program,
+        compile_options: *const c_char,
+        compile_options_size: usize,
+        client: *mut RawClient,
+        executable: *mut RawExecutable,
+    }
     90 PJRT_Executable_OutputElementTypes ExecutableOutputElementTypes {
         executable: *mut RawExecutable,
         types: *mut c_uint,
@@ -474,6 +491,9 @@ mod tests {
         ("PJRT_Buffer_CopyToDevice", 592, 40),
         ("PJRT_Buffer_ToHostBuffer", 600, 56),
         ("PJRT_Buffer_ReadyEvent", 616, 32),
+        ("PJRT_TopologyDescription_Create", 696, 56),
+        ("PJRT_TopologyDescription_Destroy", 704, 24),
+        ("PJRT_Compile", 752, 64),
         ("PJRT_Executable_OutputElementTypes", 760, 40),
         ("PJRT_Executable_OutputDimensions", 768, 48),
         ("PJRT_Executable_Fingerprint", 792, 40),

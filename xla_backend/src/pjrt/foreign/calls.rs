@@ -79,6 +79,15 @@ impl HostCalls {
         id
     }
 
+    /// Name and line of each, as `print` at src/main.rs:12:5.
+    pub fn described(&self) -> Vec<String> {
+        let sites = SITES.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.ids.iter().filter_map(|id| sites.known.get(id));
+        known
+            .map(|site| format!("`{}` at {}", site.call.name, site.call.line))
+            .collect()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
