@@ -203,7 +203,7 @@ fn folders_and_variables_that_are_wrong() {
         "-> free some room or make the folder writable, or set SHARDAX_CACHE to another folder",
         "note SHARDAX_CACHE_LIMIT is \"much\", which is no size",
         "note SHARDAX_PLUGN is set, and Shardax has no such variable\n\
-         -> it reads SHARDAX_CACHE, SHARDAX_CACHE_LIMIT, SHARDAX_PLUGIN",
+         -> it reads SHARDAX_CACHE, SHARDAX_CACHE_LIMIT, SHARDAX_CUDA_PLUGIN, SHARDAX_LOG, SHARDAX_PLUGIN, SHARDAX_PTXAS",
     ] {
         assert!(verdict.contains(part), "{part} is not in:\n{verdict}");
     }

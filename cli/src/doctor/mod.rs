@@ -17,7 +17,14 @@ use shardax::xla::plugin::{
 use crate::probe::{self, Probe};
 
 /// The variables that Shardax reads.
-const VARIABLES: [&str; 3] = ["SHARDAX_CACHE", "SHARDAX_CACHE_LIMIT", "SHARDAX_PLUGIN"];
+const VARIABLES: [&str; 6] = [
+    "SHARDAX_CACHE",
+    "SHARDAX_CACHE_LIMIT",
+    "SHARDAX_CUDA_PLUGIN",
+    "SHARDAX_LOG",
+    "SHARDAX_PLUGIN",
+    "SHARDAX_PTXAS",
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

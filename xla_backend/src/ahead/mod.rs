@@ -34,6 +34,12 @@ pub(crate) use worker::work;
 /// The option of XLA's that names the folder with `bin/ptxas` and `nvvm/libdevice`.
 const DATA_DIR: &str = "xla_gpu_cuda_data_dir";
 
+/// The option of XLA's that makes kernels of Triton out of products, rather than calls of cuBLAS. On a GPU XLA tries
+/// both and takes the faster one; here it cannot. Calls take a fifth of the time to compile. But cuBLAS lacks some
+/// products (one of f32 that gives bf16, for one), over which XLA refuses the whole program: only then are they all
+/// made of Triton.
+const TRITON: &str = "xla_gpu_enable_triton_gemm";
+
 /// How a program is compiled for a cluster, beside the cluster itself.
 #[derive(Clone, Debug)]
 pub struct AheadOptions {
@@ -87,9 +93,9 @@ impl Job<'_> {
             PluginFile::find_or_fetch_in(&environment, package, Progress::Stderr)
         };
         let plugin = file("cuda")?;
-        let mut compile_options = self.options();
-        let own_tools = compile_options.debug_options.contains_key(DATA_DIR);
-        let ptxas = match own_tools {
+        let mut attempts = self.attempts();
+        let sets = |name: &str| self.xla.iter().any(|(set, _)| set == name);
+        let ptxas = match sets(DATA_DIR) {
             true => None,
             false => Some(file("ptxas")?),
         };
@@ -98,7 +104,7 @@ impl Job<'_> {
         let key = CacheKey::new(&[
             b"compiled for a cluster",
             self.module.identity().as_bytes(),
-            &compile_options.encode(),
+            &encoded(&attempts).concat(),
             target.as_bytes(),
             topology.as_bytes(),
             &plugin.sha256(),
@@ -116,15 +122,15 @@ impl Job<'_> {
         }
         // Not a part of the key: where the tools are does not matter, and their sum is one.
         if let Some(ptxas) = &ptxas {
-            compile_options =
-                compile_options.option(DATA_DIR, self.text_of(toolkit(ptxas.path()))?);
+            let folder = self.text_of(toolkit(ptxas.path()))?;
+            attempts = attempts.map(|options| options.option(DATA_DIR, folder));
         }
         let request = Request {
             plugin: self.text_of(plugin.path())?.to_owned(),
             target,
             topology,
             module: self.module.text(),
-            options: compile_options.encode(),
+            options: encoded(&attempts),
         };
         let compiled = process::compile(&request, options.time_limit).map_err(|f| self.fault(f))?;
         cache.put(&key, &compiled.encode_to_vec());
@@ -158,16 +164,17 @@ impl Job<'_> {
         }
     }
 
-    fn options(&self) -> CompileOptions {
+    /// The options to compile with, and those to try if the program is refused with them.
+    fn attempts(&self) -> [CompileOptions; 2] {
         let options = CompileOptions {
             use_shardy_partitioner: self.layout.chosen_partitioner() == Partitioner::Shardy,
             ..CompileOptions::partitioned(self.layout.mesh().device_count())
-        }
-        // Products become calls of cuBLAS. Kernels of Triton could only be guessed at, since trying them takes a GPU, and
-        // compiling them takes five times as long.
-        .option("xla_gpu_enable_triton_gemm", false);
-        self.xla.iter().fold(options, |options, (name, value)| {
-            options.option(name.clone(), value.clone())
+        };
+        [false, true].map(|triton| {
+            let options = options.clone().option(TRITON, triton);
+            self.xla.iter().fold(options, |options, (name, value)| {
+                options.option(name.clone(), value.clone())
+            })
         })
     }
 
@@ -189,6 +196,13 @@ impl Job<'_> {
             fault,
         }
     }
+}
+
+/// The options as XLA reads them; once, if both are the same.
+fn encoded(attempts: &[CompileOptions]) -> Vec<Vec<u8>> {
+    let mut encoded: Vec<Vec<u8>> = attempts.iter().map(CompileOptions::encode).collect();
+    encoded.dedup();
+    encoded
 }
 
 /// The folder of the toolkit that an assembler is in: it is `bin/ptxas` there.

@@ -143,8 +143,9 @@ fn how_it_ended(status: ExitStatus) -> String {
     format!("was ended by signal {signal}{name}")
 }
 
-/// What is of interest of a log: from the message of XLA's that it gives up, else the end.
+/// What is of interest of a log: from shortly before the message of XLA's that it gives up, else the end.
 fn last_words(log: &[u8]) -> String {
+    const BEFORE: usize = 3;
     const LINES: usize = 10;
     const WIDTH: usize = 1000;
     let log = String::from_utf8_lossy(log);
@@ -154,8 +155,10 @@ fn last_words(log: &[u8]) -> String {
         let mut start = line.chars();
         start.next() == Some('F') && start.take(4).all(|c| c.is_ascii_digit())
     };
-    let begin = lines.iter().position(fatal);
-    let begin = begin.unwrap_or(lines.len().saturating_sub(LINES));
+    let begin = match lines.iter().position(fatal) {
+        Some(fatal) => fatal.saturating_sub(BEFORE),
+        None => lines.len().saturating_sub(LINES),
+    };
     let shown = lines[begin..].iter().take(LINES);
     shown
         .map(|line| format!("\n  {}", line.chars().take(WIDTH).collect::<String>()))
@@ -183,10 +186,14 @@ mod tests {
 
     #[test]
     fn the_message_before_a_stack_is_what_counts() {
-        let log = "noise\nF1129 23:34:00.1 77 a.cc:12] Check failed: x\n*** Check failure stack trace: ***\n";
+        let noise: String = (0..30).map(|i| format!("noise {i}\n")).collect();
+        let fatal =
+            "F1129 23:34:00.1 77 a.cc:12] Check failed: x\n*** Check failure stack trace: ***\n";
+        let log = noise + fatal;
         assert_eq!(
             last_words(log.as_bytes()),
-            "\n  F1129 23:34:00.1 77 a.cc:12] Check failed: x\n  *** Check failure stack trace: ***"
+            "\n  noise 27\n  noise 28\n  noise 29\n  F1129 23:34:00.1 77 a.cc:12] Check failed: x\n  \
+             *** Check failure stack trace: ***"
         );
         let many: String = (0..30).map(|i| format!("line {i}\n")).collect();
         let words = last_words(many.as_bytes());

@@ -34,9 +34,9 @@ pub(super) struct Request {
     /// StableHLO text.
     #[prost(string, tag = "4")]
     pub(super) module: String,
-    /// A serialized CompileOptionsProto.
-    #[prost(bytes = "vec", tag = "5")]
-    pub(super) options: Vec<u8>,
+    /// Serialized CompileOptionsProtos: each is tried if the program is refused with those before it.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub(super) options: Vec<Vec<u8>>,
 }
 
 /// What came of it.

@@ -33,7 +33,7 @@ fn serve(value: &OsStr) -> Result<(), String> {
             "{WORKER_VARIABLE} is set, by which a program tells another process of its own to compile; unset it"
         ));
     }
-    end_with_the_parent()?;
+    end_with_the_parent(folder)?;
     let saying = |doing: &str, error: &dyn std::fmt::Display| {
         format!("cannot {doing} in {}: {error}", folder.display())
     };
@@ -53,12 +53,16 @@ fn serve(value: &OsStr) -> Result<(), String> {
         .map_err(|e| saying("write the answer", &e))
 }
 
-/// Ends this process when the parent goes, or wants no answer any more: the other end of the standard input is closed.
-fn end_with_the_parent() -> Result<(), String> {
+/// Ends this process when the parent is gone, and removes its folder for it: the other end of the standard input is
+/// closed then.
+fn end_with_the_parent(folder: &Path) -> Result<(), String> {
+    let folder = folder.to_owned();
     std::thread::Builder::new()
-        .spawn(|| {
+        .spawn(move || {
             let mut nothing = [0];
-            while let Ok(1..) | Err(_) = io::stdin().read(&mut nothing) {}
+            while let Ok(1..) = io::stdin().read(&mut nothing) {}
+            // Nobody is there to be told if it cannot be removed.
+            let _ = fs::remove_dir_all(folder);
             exit_now(1);
         })
         .map_err(|error| format!("no thread can be started: {error}"))?;
@@ -74,7 +78,16 @@ fn compile(request: &Request) -> Result<Compiled> {
     ];
     let topology = Topology::new(&plugin, "", &options)?;
     let begin = Instant::now();
-    let executable = topology.compile(request.module.as_bytes(), &request.options)?;
+    let mut outcome = Err(Error::CompileOptions {
+        faults: vec!["there are none".to_owned()],
+    });
+    for options in &request.options {
+        outcome = topology.compile(request.module.as_bytes(), options);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    let executable = outcome?;
     let seconds = begin.elapsed().as_secs_f64();
     Ok(Compiled {
         hlo: executable.optimized_program()?.code,

@@ -255,8 +255,8 @@ impl<S, F: Function<S>> Jit<S, F> {
     /// The mesh of the layout is laid over the cluster in order, the GPUs of a node in sequence
     /// ([`Cluster`]). XLA's compiler for CUDA works in a child process, which is this program's own
     /// executable, started again and ended before `main`. It is fetched on first use, about 230 MB.
-    /// Products of matrices become calls of cuBLAS, unless
-    /// `.xla_option("xla_gpu_enable_triton_gemm", true)` asks for kernels of Triton.
+    /// Products of matrices become calls of cuBLAS, or kernels of Triton where cuBLAS lacks one of
+    /// them; `.xla_option("xla_gpu_enable_triton_gemm", true)` asks for Triton at once.
     ///
     /// # Errors
     ///

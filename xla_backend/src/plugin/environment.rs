@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 /// | variable | meaning |
 /// |---|---|
 /// | `SHARDAX_PLUGIN` | path of the PJRT plugin to use, instead of any search |
+/// | `SHARDAX_CUDA_PLUGIN` | path of the PJRT plugin that compiles for clusters, instead of any search |
+/// | `SHARDAX_PTXAS` | path of `bin/ptxas` of the CUDA toolkit that it uses, instead of any search |
 /// | `SHARDAX_CACHE` | folder of fetched plugins and compiled programs |
 /// | `SHARDAX_CACHE_LIMIT` | bound on the compiled programs kept there, as `4G`; `0` keeps none |
 /// | `XDG_CACHE_HOME`, `HOME` | the cache folder is `shardax` in the first, or `.cache/shardax` in the second |
