@@ -30,7 +30,8 @@ pub use shardax_sharding::{
 pub use shardax_train as train;
 pub use shardax_xla as xla;
 pub use shardax_xla::{
-        Array, ArrayTree, Jit, Program, Reshard, Runtime, Shard, Sharding, TypeTree, jit, AheadOptions, AheadProgram,
+    AheadOptions, AheadProgram, Array, ArrayTree, Jit, Program, Reshard, Runtime, Shard, Sharding,
+    TypeTree, jit,
 };
 
 /// What most programs import.

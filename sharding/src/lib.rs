@@ -38,11 +38,10 @@ mod strategy;
 
 pub use axes::Axes;
 pub use blocks::Blocks;
-pub use dim::Dim;
-pub use error::{Error, MeshFault, RuleConflict, RuleFault};
-pub use exchange::{Exchange, Piece};
 pub use cluster::{Chip, Cluster, Link};
+pub use dim::Dim;
 pub use error::{ClusterFault, Error, MeshFault, RuleConflict, RuleFault};
+pub use exchange::{Exchange, Piece};
 pub use fault::{Dimension, Note, SpecFault, did_you_mean};
 pub use layout::{Layout, Partitioner};
 pub use mesh::{Mesh, MeshAxis};

@@ -15,10 +15,8 @@ pub mod plugin;
 pub mod report;
 mod runtime;
 
-pub use array::{Array, ArrayTree, Reshard, Shard, Sharding, TypeTree};
-pub use error::{ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result};
 pub use ahead::{AheadOptions, AheadProgram};
-pub use array::{Array, ArrayTree, Sharding};
+pub use array::{Array, ArrayTree, Reshard, Shard, Sharding, TypeTree};
 pub use error::{
     AheadFault, ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result,
 };

@@ -407,6 +407,8 @@ pub enum Error {
         block: Vec<std::ops::Range<usize>>,
         /// The callback's own error, or what is wrong with what it gave.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     // ---- Compilation without devices ----
     /// A program that does not fit the cluster it is to be compiled for; nothing was compiled.
     #[error("`{program}` cannot be compiled for {cluster}:{}", each_on_a_line(.faults))]
@@ -417,6 +419,8 @@ pub enum Error {
         cluster: String,
         /// Every fault found.
         faults: Vec<String>,
+    },
+
     /// A program that the compiler gave no result for.
     #[error("`{program}` could not be compiled for {cluster}: {fault}")]
     Ahead {

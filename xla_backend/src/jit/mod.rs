@@ -17,9 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use shardax_core::{Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope};
 use shardax_sharding::{Cluster, Layout};
 
-use crate::array::{Array, try_replace};
 use crate::ahead::{AheadOptions, AheadProgram};
-use crate::array::Array;
+use crate::array::{Array, try_replace};
 use crate::error::Result;
 use crate::intern::intern_type;
 use crate::pjrt::{ExecuteOptions, OptionValue};
