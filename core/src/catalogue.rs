@@ -346,6 +346,7 @@ fn examples() -> Vec<Example> {
     let constraint = Constraint {
         dims: smallvec![Dim::Logical("batch")],
         role: Role::Activation,
+        leaf: None,
     };
     add(family, Op::Shard(constraint), vec![f32(&[4])]);
     add(family, Op::OptimizationBarrier, vec![f32(&[4])]);

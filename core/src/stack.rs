@@ -6,7 +6,7 @@ use shardax_sharding::{Dim, Role};
 
 use crate::dtype::DType;
 use crate::lax;
-use crate::tensor::{Tensor, parameter};
+use crate::tensor::{Tensor, leaf};
 use crate::transform::scan;
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
@@ -61,10 +61,7 @@ impl<B: Tree<Tensor>> Stack<B> {
     pub fn scan<H: Tree<Tensor>>(self, h: H, f: impl FnOnce(H, B) -> H) -> H {
         let source = Location::caller();
         let (h, ()) = scan(h, self.0, |h, layer: B| {
-            let in_use = |path: &mut Path, t: &Tensor| match path.dims() {
-                Some(dims) => parameter(*t, &dims, Role::ParameterAtUse, source),
-                None => *t,
-            };
+            let in_use = |path: &mut Path, t: &Tensor| leaf(*t, path, Role::ParameterAtUse, source);
             let layer = layer.replace_leaves(&mut { in_use });
             (f(h, layer), ())
         });

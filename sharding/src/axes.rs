@@ -2,70 +2,115 @@
 
 use std::fmt;
 
+use crate::part::overlap;
+
 /// The mesh axes that split one dimension, major first; none for a dimension that stays whole.
 ///
 /// Whatever takes axes takes `impl Into<Axes>`: `"data"`, `("data", "model")`, an array or a `Vec` of
 /// names, `None`, or `()` for no axis.
 ///
+/// A part of an axis is written as Shardy writes it: of an axis `data` of size 8, `"data:(1)2"` is the
+/// major part of size 2, and `"data:(2)4"` the part of size 4 that is left. The number in parentheses is
+/// the product of the sizes of what is before it.
+///
+/// `"?"` among the names leaves the dimension open: the partitioner may split it, further than the other
+/// names say. An argument or result of a program cannot be open, and is taken as if it were not.
+///
 /// ```
 /// use shardax_sharding::Axes;
 ///
 /// assert_eq!(Axes::from("data").to_string(), r#""data""#);
-/// assert_eq!(Axes::from(("data", "model")).to_string(), r#"("data", "model")"#);
+/// assert_eq!(Axes::from(("data", "model:(1)2")).to_string(), r#"("data", "model:(1)2")"#);
 /// assert_eq!(Axes::from(()).to_string(), "_");
+/// assert_eq!(Axes::from(("data", "?")).to_string(), r#"("data", ?)"#);
+/// assert!(Axes::from("?").is_open());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Axes(Vec<String>);
+pub struct Axes {
+    names: Vec<String>,
+    is_open: bool,
+}
+
+/// What stands for an open dimension among names of axes.
+const OPEN: &str = "?";
 
 impl Axes {
     /// The names, major first.
     pub fn names(&self) -> &[String] {
-        &self.0
+        &self.names
     }
 
-    /// Whether no axis splits the dimension.
+    /// Whether no axis is named.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.names.is_empty()
+    }
+
+    /// Whether the partitioner may split the dimension further.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The same axes, for the partitioner to add others.
+    #[must_use]
+    pub fn open(self) -> Self {
+        let is_open = true;
+        Axes { is_open, ..self }
+    }
+
+    /// The same axes and no others.
+    #[must_use]
+    pub fn closed(self) -> Self {
+        let is_open = false;
+        Axes { is_open, ..self }
     }
 
     /// Whether `axis` is one of them.
     pub fn contains(&self, axis: &str) -> bool {
-        self.0.iter().any(|name| name == axis)
+        self.names.iter().any(|name| name == axis)
+    }
+
+    /// Whether `axis` or a part of it is one of them or a part of one.
+    pub fn overlaps(&self, axis: &str) -> bool {
+        self.names.iter().any(|name| overlap(name, axis))
     }
 
     /// Keeps the axes of which `keep` says so.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.0.retain(|name| keep(name));
+        self.names.retain(|name| keep(name));
     }
 
     /// Adds an axis inside those that are there, unless it is one of them.
     pub(crate) fn push_minor(&mut self, axis: &str) {
         if !self.contains(axis) {
-            self.0.push(axis.to_owned());
+            self.names.push(axis.to_owned());
         }
     }
 }
 
 impl fmt::Display for Axes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.names() {
+        let open = self.is_open.then(|| OPEN.to_owned());
+        let names = self.names.iter().map(|axis| format!("{axis:?}"));
+        let entries: Vec<String> = names.chain(open).collect();
+        match entries.as_slice() {
             [] => f.write_str("_"),
-            [axis] => write!(f, "{axis:?}"),
-            axes => {
-                f.write_str("(")?;
-                for (i, axis) in axes.iter().enumerate() {
-                    let comma = if i == 0 { "" } else { ", " };
-                    write!(f, "{comma}{axis:?}")?;
-                }
-                f.write_str(")")
-            }
+            [entry] => f.write_str(entry),
+            entries => write!(f, "({})", entries.join(", ")),
         }
     }
 }
 
 impl<S: Into<String>> FromIterator<S> for Axes {
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
-        Axes(names.into_iter().map(Into::into).collect())
+        let mut axes = Axes::default();
+        for name in names {
+            let name = name.into();
+            match name == OPEN {
+                true => axes.is_open = true,
+                false => axes.names.push(name),
+            }
+        }
+        axes
     }
 }
 
@@ -83,7 +128,7 @@ impl From<&str> for Axes {
 
 impl From<String> for Axes {
     fn from(axis: String) -> Self {
-        Axes(vec![axis])
+        Axes::from_iter([axis])
     }
 }
 
@@ -115,7 +160,7 @@ macro_rules! axes_from_tuple {
     ($($name:ident: $type:ident),+) => {
         impl<$($type: Into<String>),+> From<($($type,)+)> for Axes {
             fn from(($($name,)+): ($($type,)+)) -> Self {
-                Axes(vec![$($name.into()),+])
+                Axes::from_iter([$(Into::<String>::into($name)),+])
             }
         }
     };

@@ -64,6 +64,57 @@ pub enum SpecFault {
         /// The axes that the mesh has.
         known: Vec<String>,
     },
+    /// The sizes in a name do not make it a part of its axis.
+    #[error(
+        "{}`{part}` is no part of {}={}: write `{}:(M)K`, where M times K divides {}, K is more than 1, \
+         and M is the size of what comes before",
+        prefix(dimension), axis.0, axis.1, axis.0, axis.1
+    )]
+    NoPart {
+        /// The dimension that it was to split, where there is one.
+        dimension: Option<Dimension>,
+        /// What was written.
+        part: String,
+        /// The axis and its size.
+        axis: (String, usize),
+    },
+    /// Two parts of an axis belong to different grids.
+    #[error(
+        "`{}` and `{}` are not of one grid: what comes before the second must be a multiple of the first \
+         with what comes before it",
+        parts[0], parts[1]
+    )]
+    PartsApart {
+        /// The parts.
+        parts: [String; 2],
+    },
+    /// A priority, for a partitioner that has none.
+    #[error(
+        "it has priority {priority}, and the gspmd partitioner knows no priorities: choose shardy, or \
+         leave the priority away"
+    )]
+    Priority {
+        /// The priority.
+        priority: u32,
+    },
+    /// A rule by path, for values that have none.
+    #[error(
+        "values computed on the way have no path: name them in the program with `.named(..)`, and \
+         write `Layout::constrain`"
+    )]
+    NoPath,
+    /// An override by path that may or may not be for a parameter of a loop.
+    #[error(
+        "`{path}` in a loop may be {}, and the layout's overrides differ for them: give the fields names \
+         of their own, or override them alike",
+        candidates.join(" or ")
+    )]
+    Ambiguous {
+        /// The path within the loop.
+        path: String,
+        /// The arguments that it may be.
+        candidates: Vec<String>,
+    },
     /// One axis was to split two dimensions, or one dimension twice.
     #[error(
         "mesh axis `{axis}` is wanted twice, by {}: an axis splits one dimension of an array, once",

@@ -10,8 +10,11 @@ use crate::axes::Axes;
 use crate::error::{Error, RuleConflict, RuleFault};
 use crate::fault::SpecFault;
 use crate::mesh::Mesh;
+use crate::overrides::{Constrained, Override};
+use crate::part::overlap;
+use crate::resolve::Role;
 use crate::rule::{Rule, Rules, bare};
-use crate::spec::unknown_axis;
+use crate::spec::{PartitionSpec, no_axis, wanted_twice};
 
 /// A mesh, and rules from logical dimension names to its axes.
 ///
@@ -51,6 +54,10 @@ pub struct Layout {
     every_gradient: Axes,
     /// Axes that split all optimizer state besides.
     every_state: Axes,
+    /// What is said of single leaves, the last that matches first.
+    overrides: Vec<Override>,
+    /// What is said of named values.
+    constrained: Vec<Constrained>,
 }
 
 impl Layout {
@@ -64,6 +71,8 @@ impl Layout {
             every_parameter: Axes::default(),
             every_gradient: Axes::default(),
             every_state: Axes::default(),
+            overrides: Vec::new(),
+            constrained: Vec::new(),
         }
     }
 
@@ -74,7 +83,8 @@ impl Layout {
 
     /// Splits every dimension called `name`, of parameters and activations, over `axes`.
     ///
-    /// Several axes (`("data", "model")`) are written major first; `()` takes a preset's rule away.
+    /// Several axes (`("data", "model")`) are written major first; `()` takes a preset's rule away, and
+    /// `"?"` leaves it to the partitioner whether these dimensions are split. See [`Axes`].
     #[must_use]
     pub fn shard(mut self, name: impl Into<String>, axes: impl Into<Axes>) -> Self {
         self.rules.entry(name.into()).axes = Some(axes.into());
@@ -143,7 +153,18 @@ impl Layout {
         self
     }
 
-    /// The same layout, none of whose rules names these axes.
+    /// When the partitioner follows the rule for `name`: rules of priority 0, and those without one,
+    /// first, then 1 and so on, each as far as those before leave it free to spread.
+    ///
+    /// Priorities are Shardy's, and order what it does with annotations inside of a program. Under GSPMD
+    /// a layout with a priority is an error.
+    #[must_use]
+    pub fn priority(mut self, name: impl Into<String>, priority: u32) -> Self {
+        self.rules.entry(name.into()).priority = Some(priority);
+        self
+    }
+
+    /// The same layout, none of whose rules names these axes or parts of them.
     ///
     /// What holds inside of a manual region over them: along those axes, every device has its own
     /// block already.
@@ -160,8 +181,12 @@ impl Layout {
             &mut layout.every_gradient,
             &mut layout.every_state,
         ];
-        for axes in axes.chain(every) {
-            axes.retain(|axis| !names.contains(&axis));
+        let overrides = layout.overrides.iter_mut().map(|of| &mut of.spec);
+        let constrained = layout.constrained.iter_mut().map(|of| &mut of.spec);
+        let specs = overrides.chain(constrained);
+        let entries = specs.flat_map(PartitionSpec::entries_mut);
+        for axes in axes.chain(every).chain(entries) {
+            axes.retain(|axis| !names.iter().any(|name| overlap(name, axis)));
         }
         layout
     }
@@ -209,6 +234,22 @@ impl Layout {
         ]
     }
 
+    pub(crate) fn overrides(&self) -> &[Override] {
+        &self.overrides
+    }
+
+    pub(crate) fn overrides_mut(&mut self) -> &mut Vec<Override> {
+        &mut self.overrides
+    }
+
+    pub(crate) fn constrained(&self) -> &[Constrained] {
+        &self.constrained
+    }
+
+    pub(crate) fn constrained_mut(&mut self) -> &mut Vec<Constrained> {
+        &mut self.constrained
+    }
+
     /// Puts the rules of both together.
     pub(crate) fn merge(&mut self, other: &Layout) -> Vec<RuleConflict> {
         let mut conflicts = self.rules.merge(&other.rules, "");
@@ -231,6 +272,28 @@ impl Layout {
                 });
             }
         }
+        for other in &other.overrides {
+            let same = |one: &&Override| one.path == other.path && one.role == other.role;
+            match self.overrides.iter().find(same) {
+                None => self.overrides.push(other.clone()),
+                Some(own) if own.spec != other.spec => conflicts.push(RuleConflict {
+                    rule: format!("`{other}`"),
+                    axes: [own.spec.to_string(), other.spec.to_string()],
+                }),
+                Some(_) => {}
+            }
+        }
+        for other in &other.constrained {
+            let same = |one: &&Constrained| one.name == other.name;
+            match self.constrained.iter().find(same) {
+                None => self.constrained.push(other.clone()),
+                Some(own) if own.spec != other.spec => conflicts.push(RuleConflict {
+                    rule: format!("the value `{}`", other.name),
+                    axes: [own.spec.to_string(), other.spec.to_string()],
+                }),
+                Some(_) => {}
+            }
+        }
         conflicts
     }
 
@@ -248,6 +311,28 @@ impl Layout {
         for (kind, axes) in self.every() {
             faults.extend(self.faults_of(kind.name(), axes));
         }
+        for one in &self.overrides {
+            let rule = format!("`{one}`");
+            faults.extend(self.faults_of(&rule, &one.spec.all_axes()));
+            if one.role == Some(Role::Activation) {
+                let fault = SpecFault::NoPath;
+                faults.push(RuleFault { rule, fault });
+            }
+        }
+        for one in &self.constrained {
+            let rule = format!("the value `{}`", one.name);
+            faults.extend(self.faults_of(&rule, &one.spec.all_axes()));
+        }
+        if self.partitioner == Partitioner::Gspmd {
+            let priorities = self.rules.iter().filter_map(|rule| {
+                let fault = SpecFault::Priority {
+                    priority: rule.priority?,
+                };
+                let rule = format!("`{}`", rule.name);
+                Some(RuleFault { rule, fault })
+            });
+            faults.extend(priorities);
+        }
         match faults.is_empty() {
             true => Ok(()),
             false => Err(Error::Rules {
@@ -259,17 +344,12 @@ impl Layout {
 
     fn faults_of(&self, rule: &str, axes: &Axes) -> Vec<RuleFault> {
         let fault_of = |(index, axis): (usize, &String)| {
-            if self.mesh.axis_size(axis).is_none() {
-                Some(unknown_axis(&self.mesh, axis, None))
-            } else if axes.names()[..index].contains(axis) {
-                let axis = axis.clone();
-                Some(SpecFault::AxisTwice {
-                    axis,
-                    first: None,
-                    second: None,
-                })
+            let before = &axes.names()[..index];
+            if self.mesh.part(axis).is_none() {
+                Some(no_axis(&self.mesh, axis, None))
             } else {
-                None
+                let twice = before.iter().find(|other| overlap(other, axis))?;
+                Some(wanted_twice([twice, axis], [None, None]))
             }
         };
         let faults = axes.names().iter().enumerate().filter_map(fault_of);
@@ -312,6 +392,12 @@ impl Every {
 /// What a layout prints behind a rule for parameters at rest.
 const AT_REST: &str = "   (parameters at rest)";
 
+/// What a layout prints behind what it says of leaves at a path.
+const OVERRIDE: &str = "   (by path)";
+
+/// What a layout prints behind what it says of a named value.
+const NAMED: &str = "   (values of that name)";
+
 /// The mesh on one line, then one line a rule.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -331,6 +417,10 @@ impl fmt::Display for Layout {
             .into_iter()
             .filter(|(_, axes)| !axes.is_empty());
         lines.extend(every.map(|(kind, axes)| (kind.name().to_owned(), bare(axes), kind.remark())));
+        let overrides = self.overrides.iter();
+        lines.extend(overrides.map(|one| (one.to_string(), one.spec.to_string(), OVERRIDE)));
+        let constrained = self.constrained.iter();
+        lines.extend(constrained.map(|one| (one.name.clone(), one.spec.to_string(), NAMED)));
         let width = lines
             .iter()
             .map(|(name, ..)| name.chars().count())

@@ -1,12 +1,14 @@
 //! From the names of an annotation to the spec of one array.
 
 use std::cmp::Reverse;
+use std::fmt;
 
 use crate::axes::Axes;
 use crate::dim::Dim;
 use crate::fault::{Dimension, Note, SpecFault};
 use crate::layout::{Every, Layout};
-use crate::spec::{PartitionSpec, unknown_axis};
+use crate::part::overlap;
+use crate::spec::{PartitionSpec, no_axis};
 
 /// What an array is for, which decides the rules that apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,8 +40,21 @@ impl Role {
         }
     }
 
-    fn is_stored(self) -> bool {
+    /// Whether it is of something that outlasts a step, or is summed over one.
+    pub(crate) fn is_stored(self) -> bool {
         !self.stored().is_empty()
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Activation => "activation",
+            Role::Parameter => "parameter",
+            Role::ParameterAtUse => "parameter at use",
+            Role::Gradient => "gradient",
+            Role::State => "state",
+        })
     }
 }
 
@@ -50,6 +65,19 @@ pub struct Resolved {
     pub spec: PartitionSpec,
     /// Choices that were made for the user.
     pub notes: Vec<Note>,
+    /// By dimension, the priority of its rule; only of what is inside of a program.
+    pub priorities: Vec<Option<u32>>,
+}
+
+impl Resolved {
+    /// A spec without notes and priorities.
+    pub(crate) fn of(spec: PartitionSpec) -> Self {
+        Resolved {
+            priorities: vec![None; spec.entries().len()],
+            spec,
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// Names that are split first when every parameter is, in this order.
@@ -76,8 +104,12 @@ impl Layout {
     ) -> Result<Resolved, Vec<SpecFault>> {
         let mut spec: PartitionSpec = dims.iter().map(|dim| self.entry(*dim)).collect();
         self.split_where_free(&mut spec, dims);
+        let mut priorities = vec![None; dims.len()];
         if role.is_stored() {
             self.split_at_rest(&mut spec, dims);
+            spec = spec.closed();
+        } else {
+            priorities = dims.iter().map(|dim| self.priority_of(*dim)).collect();
         }
         let faults = spec.faults(self.mesh(), shape, Some(dims));
         if !faults.is_empty() {
@@ -86,7 +118,11 @@ impl Layout {
         let may_split =
             |index: usize| matches!(dims[index], Dim::Logical(name) if !WALKED.contains(&name));
         let notes = self.split_as_every(role, &mut spec, shape, Some(dims), may_split)?;
-        Ok(Resolved { spec, notes })
+        Ok(Resolved {
+            spec,
+            notes,
+            priorities,
+        })
     }
 
     /// The spec of an array without annotation.
@@ -106,18 +142,31 @@ impl Layout {
     ) -> Result<Resolved, Vec<SpecFault>> {
         let mut spec = PartitionSpec::replicated(shape.len());
         let notes = self.split_as_every(role, &mut spec, shape, None, |index| index >= leading)?;
-        Ok(Resolved { spec, notes })
+        let priorities = vec![None; shape.len()];
+        Ok(Resolved {
+            spec,
+            notes,
+            priorities,
+        })
     }
 
     fn entry(&self, dim: Dim) -> Axes {
         match dim {
-            Dim::Unsharded | Dim::Open => Axes::default(),
+            Dim::Unsharded => Axes::default(),
+            Dim::Open => Axes::default().open(),
             Dim::Mesh(_) if self.mesh().axes().is_empty() => Axes::default(),
             Dim::Mesh(axes) => Axes::from(axes),
             Dim::Logical(name) => {
                 let rule = self.rules().get(name);
                 rule.and_then(|rule| rule.axes.clone()).unwrap_or_default()
             }
+        }
+    }
+
+    fn priority_of(&self, dim: Dim) -> Option<u32> {
+        match dim {
+            Dim::Logical(name) => self.rules().get(name)?.priority,
+            Dim::Unsharded | Dim::Open | Dim::Mesh(_) => None,
         }
     }
 
@@ -130,6 +179,9 @@ impl Layout {
                 if !spec.is_split_over(axis) {
                     spec.push_minor(index, axis);
                 }
+            }
+            if free.is_some_and(Axes::is_open) {
+                spec.leave_open(index);
             }
         }
     }
@@ -231,11 +283,13 @@ impl Layout {
         axes: &Axes,
         spec: &PartitionSpec,
     ) -> Result<Vec<(String, usize)>, Vec<SpecFault>> {
-        let (mut unused, mut faults) = (Vec::new(), Vec::new());
+        let mut unused: Vec<(String, usize)> = Vec::new();
+        let mut faults = Vec::new();
         for axis in axes.names() {
-            let is_used = spec.is_split_over(axis) || unused.iter().any(|(used, _)| used == axis);
-            match self.mesh().axis_size(axis) {
-                None => faults.push(unknown_axis(self.mesh(), axis, None)),
+            let is_used =
+                spec.is_split_over(axis) || unused.iter().any(|(used, _)| overlap(used, axis));
+            match self.mesh().part(axis).map(|part| part.size) {
+                None => faults.push(no_axis(self.mesh(), axis, None)),
                 Some(size) if !is_used => unused.push((axis.clone(), size)),
                 Some(_) => {}
             }

@@ -13,6 +13,8 @@ pub(crate) struct Rule {
     pub(crate) axes: Option<Axes>,
     /// Axes that split them besides where no other dimension has them.
     pub(crate) free: Option<Axes>,
+    /// How early the partitioner follows it, 0 first.
+    pub(crate) priority: Option<u32>,
 }
 
 impl Rule {
@@ -26,13 +28,20 @@ impl Rule {
 /// `data x model`, `context, and model where free`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.axes, &self.free) {
-            (Some(axes), Some(free)) if !axes.is_empty() => {
-                write!(f, "{}, and {} where free", bare(axes), bare(free))
-            }
-            (_, Some(free)) => write!(f, "{} where free", bare(free)),
-            (Some(axes), None) => f.write_str(&bare(axes)),
-            (None, None) => Ok(()),
+        let plain = match (&self.axes, &self.free) {
+            (Some(axes), Some(_)) if axes == &Axes::default() => None,
+            (axes, _) => axes.as_ref().map(bare),
+        };
+        let free = self
+            .free
+            .as_ref()
+            .map(|free| format!("{} where free", bare(free)));
+        let both: Vec<String> = plain.into_iter().chain(free).collect();
+        f.write_str(&both.join(", and "))?;
+        match self.priority {
+            Some(priority) if both.is_empty() => write!(f, "priority {priority}"),
+            Some(priority) => write!(f, ", priority {priority}"),
+            None => Ok(()),
         }
     }
 }
@@ -64,6 +73,7 @@ impl Rules {
                     name,
                     axes: None,
                     free: None,
+                    priority: None,
                 });
                 self.0.len() - 1
             }
@@ -78,7 +88,9 @@ impl Rules {
         for other in others.iter() {
             let own = self.entry(other.name.clone());
             let before = own.clone();
-            let fits = unite(&mut own.axes, &other.axes) & unite(&mut own.free, &other.free);
+            let fits = unite(&mut own.axes, &other.axes)
+                & unite(&mut own.free, &other.free)
+                & unite(&mut own.priority, &other.priority);
             if !fits {
                 conflicts.push(RuleConflict {
                     rule: format!("`{}`{kind}", other.name),
@@ -91,7 +103,7 @@ impl Rules {
 }
 
 /// Takes over a part of a rule; `false` if there is another one.
-fn unite(own: &mut Option<Axes>, other: &Option<Axes>) -> bool {
+fn unite<T: Clone + PartialEq>(own: &mut Option<T>, other: &Option<T>) -> bool {
     match (&own, other) {
         (_, None) => true,
         (None, Some(_)) => {
@@ -104,8 +116,11 @@ fn unite(own: &mut Option<Axes>, other: &Option<Axes>) -> bool {
 
 /// Axes for a reader: without quotes.
 pub(crate) fn bare(axes: &Axes) -> String {
-    match axes.names() {
-        [] => "not split".to_owned(),
-        names => names.join(" x "),
+    let names = axes.names().join(" x ");
+    match (axes.is_empty(), axes.is_open()) {
+        (true, true) => "open".to_owned(),
+        (true, false) => "not split".to_owned(),
+        (false, true) => format!("{names} or further"),
+        (false, false) => names,
     }
 }

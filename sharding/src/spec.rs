@@ -7,6 +7,7 @@ use crate::axes::Axes;
 use crate::dim::Dim;
 use crate::fault::{Dimension, SpecFault};
 use crate::mesh::Mesh;
+use crate::part::{AxisPart, axis_of, overlap};
 
 /// Which mesh axes split each dimension of one array, printed `P("data", _, ("data", "model"))`.
 ///
@@ -40,6 +41,11 @@ impl PartitionSpec {
         }
     }
 
+    /// The entries, to be changed.
+    pub(crate) fn entries_mut(&mut self) -> &mut [Axes] {
+        &mut self.entries
+    }
+
     /// A spec without entries: where fewer entries than dimensions are allowed, of an array of any rank
     /// that every device holds whole.
     pub fn whole() -> Self {
@@ -53,7 +59,12 @@ impl PartitionSpec {
 
     /// Whether an axis splits any dimension.
     pub(crate) fn is_split_over(&self, axis: &str) -> bool {
-        self.entries.iter().any(|entry| entry.contains(axis))
+        self.entries.iter().any(|entry| entry.overlaps(axis))
+    }
+
+    /// The axes of all dimensions.
+    pub(crate) fn all_axes(&self) -> Axes {
+        self.entries.iter().flat_map(Axes::names).collect()
     }
 
     /// Splits a dimension by an axis, inside those that split it already.
@@ -61,11 +72,24 @@ impl PartitionSpec {
         self.entries[index].push_minor(axis);
     }
 
+    /// Lets the partitioner split a dimension further.
+    pub(crate) fn leave_open(&mut self, index: usize) {
+        let entry = std::mem::take(&mut self.entries[index]);
+        self.entries[index] = entry.open();
+    }
+
     /// Splits a dimension by further axes, inside those that split it already.
     pub(crate) fn split(&mut self, index: usize, axes: &[(String, usize)]) {
         for (axis, _) in axes {
             self.push_minor(index, axis);
         }
+    }
+
+    /// The same spec with every dimension closed.
+    #[must_use]
+    pub fn closed(self) -> Self {
+        let entries = self.entries.into_iter().map(Axes::closed).collect();
+        PartitionSpec { entries }
     }
 
     /// Everything that is wrong with the spec for an array of this shape on this mesh.
@@ -89,24 +113,28 @@ impl PartitionSpec {
             faults.push(SpecFault::Rank { entries, shape });
         }
         let dimension = |index| Dimension::new(index, dims);
-        let mut used: Vec<(&str, usize)> = Vec::new();
+        let mut used: Vec<(&str, AxisPart, usize)> = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
             let mut axes = Vec::new();
             for axis in entry.names() {
-                let Some(size) = mesh.axis_size(axis) else {
-                    faults.push(unknown_axis(mesh, axis, Some(dimension(index))));
+                let Some(part) = mesh.part(axis) else {
+                    faults.push(no_axis(mesh, axis, Some(dimension(index))));
                     continue;
                 };
-                if let Some((_, first)) = used.iter().find(|(used, _)| used == axis) {
-                    faults.push(SpecFault::AxisTwice {
-                        axis: axis.clone(),
-                        first: Some(dimension(*first)),
-                        second: Some(dimension(index)),
+                if let Some((other, _, first)) = used.iter().find(|(used, ..)| overlap(used, axis))
+                {
+                    let (first, second) = (Some(dimension(*first)), Some(dimension(index)));
+                    faults.push(wanted_twice([other, axis], [first, second]));
+                    continue;
+                }
+                if let Some((other, ..)) = used.iter().find(|(_, used, _)| !used.fits(part)) {
+                    faults.push(SpecFault::PartsApart {
+                        parts: [(*other).to_owned(), axis.clone()],
                     });
                     continue;
                 }
-                used.push((axis, index));
-                axes.push((axis.clone(), size));
+                used.push((axis, part, index));
+                axes.push((axis.clone(), part.size));
             }
             let parts: usize = axes.iter().map(|(_, size)| size).product();
             match shape.get(index) {
@@ -170,7 +198,7 @@ impl PartitionSpec {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let size = |axis: &String| mesh.axis_size(axis).unwrap_or(1);
+        let size = |axis: &String| mesh.part(axis).map_or(1, |part| part.size);
         let parts = self
             .entries
             .iter()
@@ -182,8 +210,8 @@ impl PartitionSpec {
     pub(crate) fn block(&self, mesh: &Mesh, position: usize) -> Option<Vec<usize>> {
         let coordinates = mesh.coordinates(position)?;
         let along = |axis: &String| {
-            let index = mesh.axis_names().position(|name| name == axis)?;
-            Some((coordinates[index], mesh.axes()[index].size()))
+            let part = mesh.part(axis)?;
+            Some((part.coordinate(coordinates[part.index]), part.size))
         };
         let block = self.entries.iter().map(|axes| {
             let places = axes.names().iter().filter_map(along);
@@ -194,9 +222,13 @@ impl PartitionSpec {
 
     /// On how many devices each element lies.
     pub fn replicas(&self, mesh: &Mesh) -> usize {
-        let is_unused = |name: &str| !self.entries.iter().any(|axes| axes.contains(name));
-        let unused = mesh.axes().iter().filter(|axis| is_unused(axis.name()));
-        unused.map(|axis| axis.size()).product()
+        let names = self.entries.iter().flat_map(Axes::names);
+        let parts: Vec<AxisPart> = names.filter_map(|name| mesh.part(name)).collect();
+        let unused = mesh.axes().iter().enumerate().map(|(index, axis)| {
+            let used = parts.iter().filter(|part| part.index == index);
+            axis.size() / used.map(|part| part.size).product::<usize>()
+        });
+        unused.product()
     }
 
     /// Whether every device holds the whole array.
@@ -205,12 +237,33 @@ impl PartitionSpec {
     }
 }
 
-pub(crate) fn unknown_axis(mesh: &Mesh, axis: &str, dimension: Option<Dimension>) -> SpecFault {
-    let known = mesh.axis_names().map(str::to_owned).collect();
-    SpecFault::UnknownAxis {
-        dimension,
+/// The fault of a name that is no axis of the mesh, or no part of one.
+pub(crate) fn no_axis(mesh: &Mesh, axis: &str, dimension: Option<Dimension>) -> SpecFault {
+    match mesh.axis_size(axis_of(axis)) {
+        Some(size) => SpecFault::NoPart {
+            dimension,
+            part: axis.to_owned(),
+            axis: (axis_of(axis).to_owned(), size),
+        },
+        None => SpecFault::UnknownAxis {
+            dimension,
+            axis: axis_of(axis).to_owned(),
+            known: mesh.axis_names().map(str::to_owned).collect(),
+        },
+    }
+}
+
+/// The fault of two names that have a part in common.
+pub(crate) fn wanted_twice(names: [&str; 2], dimensions: [Option<Dimension>; 2]) -> SpecFault {
+    let [first, second] = dimensions;
+    let axis = match names[0] == names[1] {
+        true => names[0],
+        false => axis_of(names[0]),
+    };
+    SpecFault::AxisTwice {
         axis: axis.to_owned(),
-        known,
+        first,
+        second,
     }
 }
 
@@ -354,6 +407,43 @@ pub(crate) mod tests {
         assert_eq!(
             spec.shard_bounds(&mesh(), &[8, 5], 8).unwrap_err()[0].to_string(),
             "there is no device at position 8: the mesh has 8"
+        );
+    }
+
+    #[test]
+    fn parts_of_axes_are_axes() {
+        let mesh = Mesh::new([("data", 8), ("model", 2)]).unwrap();
+        let spec = PartitionSpec::new(("data:(2)4", ("model", "data:(1)2")));
+        assert_eq!(spec.validate(&mesh, &[8, 8]), []);
+        assert_eq!(spec.shard_shape(&mesh, &[8, 8]), Ok(vec![2, 2]));
+        // data 5 = (1, 1) of 2 by 4, model 1.
+        assert_eq!(spec.shard_bounds(&mesh, &[8, 8], 11), Ok(vec![2..4, 6..8]));
+        assert_eq!(spec.replicas(&mesh), 1);
+        assert_eq!(PartitionSpec::new(["data:(2)2"]).replicas(&mesh), 8);
+
+        let messages = |spec: PartitionSpec, mesh: &Mesh| {
+            let faults = spec.validate(mesh, &[24, 24]);
+            faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            messages(
+                PartitionSpec::new((("data:(1)2", "data"), "data:(1)3")),
+                &mesh
+            ),
+            [
+                "mesh axis `data` is wanted twice, by dimension 0: an axis splits one dimension of an \
+                 array, once",
+                "dimension 1: `data:(1)3` is no part of data=8: write `data:(M)K`, where M times K \
+                 divides 8, K is more than 1, and M is the size of what comes before",
+            ]
+        );
+        let mesh = Mesh::new([("data", 6)]).unwrap();
+        assert_eq!(
+            messages(PartitionSpec::new(("data:(1)2", "data:(3)2")), &mesh),
+            [
+                "`data:(1)2` and `data:(3)2` are not of one grid: what comes before the second must be \
+                 a multiple of the first with what comes before it"
+            ]
         );
     }
 

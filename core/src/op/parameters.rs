@@ -1,5 +1,7 @@
 //! What an operation is told beside its operands.
 
+use std::sync::Arc;
+
 use shardax_sharding::{Dim, Role};
 use smallvec::SmallVec;
 
@@ -225,6 +227,8 @@ pub struct Constraint {
     pub dims: SmallVec<[Dim; 4]>,
     /// Which of the layout's rules apply.
     pub role: Role,
+    /// Of a leaf, its path in the tree or the layer that it was taken from.
+    pub leaf: Option<Arc<str>>,
 }
 
 /// A kind of memory.

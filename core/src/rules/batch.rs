@@ -189,6 +189,8 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
             dims.insert(d, batch.name);
             let constraint = Constraint {
                 dims,
+                // It is another array now, of several parameters.
+                leaf: None,
                 ..constraint.clone()
             };
             same(Op::Shard(constraint), d)

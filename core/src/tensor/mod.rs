@@ -22,7 +22,6 @@ mod special;
 use std::panic::Location;
 
 use shardax_sharding::{Dim, Role};
-use smallvec::SmallVec;
 
 use crate::dtype::DType;
 use crate::error::Source;
@@ -98,6 +97,7 @@ impl Tensor {
         let constraint = Constraint {
             dims: dims.iter().copied().collect(),
             role: Role::Activation,
+            leaf: None,
         };
         lax::shard(self, constraint)
     }
@@ -121,10 +121,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn shard_leaf(self, path: &Path, role: Role) -> Tensor {
-        match path.dims() {
-            Some(dims) => parameter(self, &dims, role, Location::caller()),
-            None => self,
-        }
+        leaf(self, path, role, Location::caller())
     }
 
     /// The same value, which a [`Policy`](crate::Policy) of rematerialization knows by this name.
@@ -140,10 +137,15 @@ impl Tensor {
     }
 }
 
-/// States where a parameter lies: at rest, or where it is used.
-pub(crate) fn parameter(x: Tensor, dims: &[Dim], role: Role, source: Source) -> Tensor {
-    let dims: SmallVec<[Dim; 4]> = dims.iter().copied().collect();
-    emit1(Op::Shard(Constraint { dims, role }), &[x], source)
+/// States where the leaf of a tree lies, if it is annotated.
+pub(crate) fn leaf(x: Tensor, path: &Path, role: Role, source: Source) -> Tensor {
+    let Some(dims) = path.dims() else { return x };
+    let constraint = Constraint {
+        dims: dims.into_iter().collect(),
+        role,
+        leaf: Some(path.to_string().into()),
+    };
+    emit1(Op::Shard(constraint), &[x], source)
 }
 
 /// `Tensor(#3 of FrameId(0))`: a handle can outlive its trace, and then has no type to show.

@@ -7,7 +7,7 @@ use super::linearize::{Dual, Linear, LinearMap, Mode, jvp_graph};
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::Number;
-use crate::tensor::{Tensor, parameter};
+use crate::tensor::{Tensor, leaf};
 use crate::trace::{at, fail_at, type_of};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
@@ -68,10 +68,10 @@ fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
     source: Source,
 ) -> (O, P) {
     check_differentiable(&parameters, "grad", source);
-    let in_use = |path: &mut Path, t: &Tensor| match path.dims() {
+    let in_use = |path: &mut Path, t: &Tensor| match path.is_stacked() {
         // Stacked parameters are gathered one layer at a time, by the loop over them.
-        Some(dims) if !path.is_stacked() => parameter(*t, &dims, Role::ParameterAtUse, source),
-        _ => *t,
+        false => leaf(*t, path, Role::ParameterAtUse, source),
+        true => *t,
     };
     let used = |parameters: P| f(parameters.replace_leaves(&mut { in_use }));
     let traced = close(&parameters, used, "grad", source);
@@ -112,10 +112,7 @@ fn differentiated<P: Tree<Tensor>, O: Objective>(
             .next()
             .flatten()
             .unwrap_or_else(|| lax::zeros(&parameter_leaf.ty()));
-        match path.dims() {
-            Some(dims) => parameter(gradient, &dims, Role::Gradient, source),
-            None => gradient,
-        }
+        leaf(gradient, path, Role::Gradient, source)
     });
     (objective, gradients)
 }

@@ -149,6 +149,7 @@ fn lower_traced<S, F: Function<S>, M: Leaf>(
             name: input.path.clone(),
             spec: Some(input.sharding.spec().clone()),
             aliases,
+            is_state: input.role == Role::State,
         })
         .collect();
     let checked = options.check.map(|what| check_finite(&traced.graph, what));
@@ -229,15 +230,11 @@ impl Placement<'_> {
                 let stated = stated_of_input(graph, graph.inputs()[position]);
                 let stated_dims = stated.map(|constraint| constraint.dims.to_vec());
                 let dims = path.dims().or(stated_dims);
-                let (spec, notes) = match (path.dims(), stated) {
-                    (Some(dims), _) => self.resolve(
-                        path.role(),
-                        described("argument", &path.to_string(), &signature.ty),
-                        &dims,
-                        shape,
-                    ),
-                    (None, Some(constraint)) => self.resolve_stated(constraint, shape),
-                    (None, None) => {
+                let own_dims = path.dims();
+                let (spec, notes) = match (self.is_leaf(path), stated) {
+                    (true, _) => self.resolve("argument", path, own_dims.as_deref(), &signature.ty),
+                    (false, Some(constraint)) => self.resolve_stated(constraint, shape),
+                    (false, None) => {
                         let own = signature
                             .sharding
                             .as_ref()
@@ -255,6 +252,7 @@ impl Placement<'_> {
                     ty: signature.ty.clone(),
                     sharding: intern_sharding(sharding),
                     dims,
+                    role: path.role(),
                     notes,
                     is_state: path.role() == Role::State,
                 });
@@ -272,13 +270,10 @@ impl Placement<'_> {
             .visit_leaves(&mut Path::root(), &mut |path, _| {
                 let value = graph.outputs()[outputs.len()];
                 let ty = graph.ty(value);
-                let spec = match (path.dims(), stated_of_output(graph, value)) {
-                    (Some(dims), _) => {
-                        let what = described("result", &path.to_string(), ty);
-                        self.resolve(path.role(), what, &dims, &ty.shape).0
-                    }
-                    (None, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
-                    (None, None) => PartitionSpec::replicated(ty.rank()),
+                let spec = match (self.is_leaf(path), stated_of_output(graph, value)) {
+                    (true, _) => self.resolve("result", path, path.dims().as_deref(), ty).0,
+                    (false, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
+                    (false, None) => PartitionSpec::replicated(ty.rank()),
                 };
                 outputs.push(Output {
                     path: path.to_string(),
@@ -289,17 +284,25 @@ impl Placement<'_> {
         outputs
     }
 
-    /// Where the annotation of a leaf puts it.
+    /// Whether the layout says of a leaf where it lies: of its dimensions, or of itself.
+    fn is_leaf(&self, path: &Path) -> bool {
+        let by_path = || self.layout.overridden(path.role(), &path.to_string());
+        path.dims().is_some() || by_path().is_some()
+    }
+
+    /// Where its annotation or its path puts a leaf.
     fn resolve(
         &mut self,
-        role: Role,
-        what: String,
-        dims: &[Dim],
-        shape: &[usize],
+        kind: &str,
+        path: &Path,
+        dims: Option<&[Dim]>,
+        ty: &TensorType,
     ) -> (PartitionSpec, Vec<Note>) {
-        match self.layout.resolve(role, dims, shape) {
+        let (role, name, shape) = (path.role(), path.to_string(), &ty.shape);
+        match self.layout.resolve_leaf(role, &name, dims, shape) {
             Ok(resolved) => (resolved.spec, resolved.notes),
             Err(faults) => {
+                let what = described(kind, &name, ty);
                 self.faults
                     .extend(faults.into_iter().map(|fault| LayoutFault {
                         what: what.clone(),
@@ -315,7 +318,7 @@ impl Placement<'_> {
     /// of its faults with the line it is on.
     fn resolve_stated(&self, stated: &Constraint, shape: &[usize]) -> (PartitionSpec, Vec<Note>) {
         match self.layout.resolve(stated.role, &stated.dims, shape) {
-            Ok(resolved) => (resolved.spec, resolved.notes),
+            Ok(resolved) => (resolved.spec.closed(), resolved.notes),
             Err(_) => (PartitionSpec::replicated(shape.len()), Vec::new()),
         }
     }

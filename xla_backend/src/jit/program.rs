@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardax_core::{CheckOrigin, CheckPoint, Dim, Element, Graph, NonFinite, TensorType};
+use shardax_core::{CheckOrigin, CheckPoint, Dim, Element, Graph, NonFinite, Role, TensorType};
 
 use super::remarks::remarks;
 use super::told::CompiledFrom;
@@ -56,6 +56,8 @@ pub struct Input {
     pub sharding: Arc<Sharding>,
     /// The names of its dimensions, if an annotation gives them; it says how it lies then.
     pub dims: Option<Vec<Dim>>,
+    /// Whether it is a parameter, as arguments are that nothing else is said of, or state.
+    pub role: Role,
     /// Choices that the layout made for it.
     pub notes: Vec<Note>,
     /// Whether it is annotated as the state of an optimizer.

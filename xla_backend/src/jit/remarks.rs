@@ -23,7 +23,8 @@ pub(super) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<S
     for input in inputs {
         let what = input.described();
         remarks.extend(input.notes.iter().map(|note| format!("{what}: {note}")));
-        let whole = input.sharding.spec().is_replicated(layout.mesh());
+        let is_meant = layout.overridden(input.role, &input.path).is_some();
+        let whole = input.sharding.spec().is_replicated(layout.mesh()) && !is_meant;
         if whole && input.dims.is_none() && input.ty.host_bytes() > SMALL {
             remarks.push(format!(
                 "{what} is whole on each of {devices} devices, for it has no annotation: if it is \
@@ -32,7 +33,59 @@ pub(super) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<S
         }
     }
     remarks.extend(misspelled(inputs, graph, layout));
+    remarks.extend(unmatched(inputs, layout));
+    remarks.extend(unnamed(graph, layout));
     remarks
+}
+
+/// Overrides by paths that no argument has.
+fn unmatched(inputs: &[Input], layout: &Layout) -> Vec<String> {
+    let paths: Vec<&str> = inputs.iter().map(|input| input.path.as_str()).collect();
+    let remark = |pattern: &str| {
+        let segments = pattern.split('.').count();
+        // A pattern is matched with the ends of paths.
+        let ends = paths.iter().map(|path| {
+            let mut dots = path.rmatch_indices('.').map(|(at, _)| at + 1);
+            &path[dots.nth(segments - 1).unwrap_or(0)..]
+        });
+        let near = match did_you_mean(pattern, ends) {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => String::new(),
+        };
+        format!("the layout has an override for `{pattern}`, and no argument has such a path{near}")
+    };
+    layout.unmatched_overrides(&paths).map(remark).collect()
+}
+
+/// Constraints on names that the program gives to no value.
+fn unnamed(graph: &Graph, layout: &Layout) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    named(graph, &mut names);
+    let missing = layout
+        .constrained_names()
+        .filter(|name| !names.contains(name));
+    missing
+        .map(|name| {
+            let near = match did_you_mean(name, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "name it with `.named(..)`".to_owned(),
+            };
+            format!(
+                "the layout constrains `{name}`, and no value of the program has that name: {near}"
+            )
+        })
+        .collect()
+}
+
+fn named<'a>(graph: &'a Graph, names: &mut BTreeSet<&'a str>) {
+    for equation in graph.equations() {
+        if let Op::Name(name) = &equation.op {
+            names.insert(name);
+        }
+        for (_, region) in equation.op.regions() {
+            named(region, names);
+        }
+    }
 }
 
 /// Rules that no annotation follows, where one has nearly the same name and no rule.

@@ -101,7 +101,7 @@ fn argument(path: &str, arguments: usize) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use shardax_core::{DType, TensorType};
+    use shardax_core::{DType, Role, TensorType};
     use shardax_sharding::{Mesh, PartitionSpec};
 
     use super::*;
@@ -118,6 +118,7 @@ mod tests {
             ty: Arc::new(TensorType::new(DType::F32, shape)),
             sharding: sharding(PartitionSpec::replicated(shape.len())),
             dims: None,
+            role: Role::Parameter,
             notes: Vec::new(),
             is_state: false,
         }

@@ -103,7 +103,7 @@ impl Lookup {
         };
         let (axis, indices) = (dims.rows_axis()?, block.split(equation.operands[1]));
         let rows = block.split(rows);
-        let is_shared = |axes: &Axes| axes.names().iter().any(|axis| table.contains(axis));
+        let is_shared = |axes: &Axes| axes.names().iter().any(|axis| table.overlaps(axis));
         let apart = !indices.iter().chain(&rows).any(is_shared);
         (!apart).then_some(Lookup {
             table,
@@ -113,20 +113,26 @@ impl Lookup {
         })
     }
 
-    /// The axes of a dimension without those of the table, and whether nothing was known of it.
-    fn left(&self, axes: &Axes) -> (Axes, bool) {
+    /// The axes of a dimension without those of the table; open if nothing was known of it.
+    fn left(&self, axes: &Axes) -> Axes {
         let names = axes.names().iter();
-        let left = names.filter(|axis| !self.table.contains(axis)).cloned();
-        (left.collect(), axes.is_empty())
+        let left: Axes = names
+            .filter(|axis| !self.table.overlaps(axis))
+            .cloned()
+            .collect();
+        match axes.is_empty() {
+            true => left.open(),
+            false => left,
+        }
     }
 
     /// Where the indices are to lie.
-    fn indices(&self) -> Vec<(Axes, bool)> {
+    fn indices(&self) -> PartitionSpec {
         self.indices.iter().map(|axes| self.left(axes)).collect()
     }
 
     /// Where the rows are to lie, along the dimensions of the indices as these.
-    fn rows(&self) -> Vec<(Axes, bool)> {
+    fn rows(&self) -> PartitionSpec {
         let rows = self.rows.iter().enumerate();
         rows.map(|(d, axes)| {
             let of_indices = d.checked_sub(self.axis).and_then(|d| self.indices.get(d));
@@ -166,16 +172,8 @@ impl Lowering<'_> {
         }
     }
 
-    fn kept_apart(
-        &mut self,
-        entries: &[(Axes, bool)],
-        value: Ssa,
-        ty: &TensorType,
-        loc: &str,
-    ) -> Ssa {
-        let spec = PartitionSpec::from_iter(entries.iter().map(|(axes, _)| axes.clone()));
-        let open: Vec<bool> = entries.iter().map(|(_, open)| *open).collect();
-        let text = self.annotations.statement(&spec, &open, value, ty);
+    fn kept_apart(&mut self, spec: &PartitionSpec, value: Ssa, ty: &TensorType, loc: &str) -> Ssa {
+        let text = self.annotations.statement(spec, value, ty);
         self.assign(&text, loc)
     }
 }

@@ -148,8 +148,12 @@ impl Lowering<'_> {
         let open = !self.annotations.is_single();
         let listed = |specs: &[PartitionSpec]| {
             let specs = specs.iter().map(|spec| {
-                let open = vec![open; spec.entries().len()];
-                format!("<{}>", super::sharding::shardy(spec, &open))
+                let entries = spec.entries().iter().cloned();
+                let spec: PartitionSpec = match open {
+                    true => entries.map(Axes::open).collect(),
+                    false => entries.collect(),
+                };
+                format!("<{}>", self.annotations.shardy(&spec))
             });
             specs.collect::<Vec<_>>().join(", ")
         };

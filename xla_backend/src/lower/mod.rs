@@ -39,7 +39,7 @@ use manual::Positions;
 pub use names::Location;
 use names::Locations;
 use partial::{Finder, PartialSum};
-use sharding::Annotations;
+use sharding::{Annotations, LeafOf};
 use split::Splits;
 pub(crate) use writer::tensor_type;
 use writer::{Ssa, Writer};
@@ -53,6 +53,8 @@ pub struct Argument {
     pub spec: Option<PartitionSpec>,
     /// The result that takes over its memory.
     pub aliases: Option<usize>,
+    /// Whether it is a parameter's state, and not a parameter.
+    pub is_state: bool,
 }
 
 /// A lowered program.
@@ -174,10 +176,16 @@ pub fn lower(program: &Program) -> Result<Module> {
         arguments,
         results,
     } = *program;
+    let named = graph.inputs().iter().zip(arguments);
+    let leaves = named.map(|(&input, argument)| LeafOf {
+        path: &argument.name,
+        rank: graph.ty(input).rank(),
+        is_state: argument.is_state,
+    });
     let mut lowering = Lowering {
         out: Writer::default(),
         locations: Locations::default(),
-        annotations: Annotations::new(layout),
+        annotations: Annotations::new(layout, leaves.collect()),
         arguments,
         versions: HashMap::new(),
         positions: Positions::new(),

@@ -105,8 +105,20 @@ impl Lowering<'_> {
                 smallvec![self.assign(&text, &loc)]
             }
             Op::Name(name) => {
-                self.name(name, graph.ty(equation.operands[0]), equation.source, x[0]);
-                x
+                let ty = graph.ty(equation.operands[0]);
+                self.name(name, ty, equation.source, x[0]);
+                match self.annotations.named(name, x[0], ty) {
+                    Ok(None) => x,
+                    Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
+                    Err(faults) => {
+                        self.fault(
+                            format!("a value {ty} named `{name}`"),
+                            equation.source,
+                            faults,
+                        );
+                        x
+                    }
+                }
             }
             // The value itself: a derivative is all that it stops.
             Op::StopGradient => x,

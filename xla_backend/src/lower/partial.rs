@@ -87,7 +87,7 @@ impl<'a> Finder<'a> {
         let term = self.term(value, at_use, &mut found)?;
         let (axes, others) = found.split_first()?;
         let taken = at_use.entries().iter().flat_map(|entry| entry.names());
-        let free = !taken.into_iter().any(|name| axes.contains(name));
+        let free = !taken.into_iter().any(|name| axes.overlaps(name));
         let devices = size(axes);
         let several = !others.is_empty() && others.iter().all(|other| other == axes);
         (several && free && devices > 1).then(|| PartialSum {
@@ -357,7 +357,7 @@ impl Lowering<'_> {
             .collect();
         let text = self
             .annotations
-            .statement(&PartitionSpec::new(entries), &[], value, ty);
+            .statement(&PartitionSpec::new(entries), value, ty);
         self.assign(&text, loc)
     }
 }

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use shardax_core::{Constraint, Dim, ManualAxis, TensorType};
-use shardax_sharding::{Axes, Layout, Mesh, PartitionSpec, Partitioner, SpecFault};
+use shardax_core::{Constraint, ManualAxis, Role, TensorType};
+use shardax_sharding::{
+    Axes, AxisPart, Layout, Mesh, PartitionSpec, Partitioner, Resolved, SpecFault,
+};
 
 use super::manual::groups;
 use super::writer::{Ssa, tensor_type};
@@ -12,14 +14,24 @@ use super::writer::{Ssa, tensor_type};
 /// Writes the layout's specs for its partitioner.
 pub(super) struct Annotations<'a> {
     layout: Cow<'a, Layout>,
+    leaves: Vec<LeafOf<'a>>,
     /// Axes of the manual regions around, along which there is nothing to say.
     manual: Vec<String>,
 }
 
+/// An argument, as a leaf that annotations in the program may be of.
+#[derive(Clone, Copy)]
+pub(super) struct LeafOf<'a> {
+    pub(super) path: &'a str,
+    pub(super) rank: usize,
+    pub(super) is_state: bool,
+}
+
 impl<'a> Annotations<'a> {
-    pub(super) fn new(layout: &'a Layout) -> Self {
+    pub(super) fn new(layout: &'a Layout, leaves: Vec<LeafOf<'a>>) -> Self {
         Annotations {
             layout: Cow::Borrowed(layout),
+            leaves,
             manual: Vec::new(),
         }
     }
@@ -29,6 +41,7 @@ impl<'a> Annotations<'a> {
         let manual = self.manual.iter().cloned();
         let inside = Annotations {
             layout: Cow::Owned(self.layout.without_axes(axes)),
+            leaves: self.leaves.clone(),
             manual: manual
                 .chain(axes.iter().map(|&axis| axis.to_owned()))
                 .collect(),
@@ -51,6 +64,11 @@ impl<'a> Annotations<'a> {
         let axes = self.layout.mesh().axes().iter();
         let automatic = axes.filter(|a| a.size() > 1 && !self.manual.iter().any(|m| m == a.name()));
         automatic.map(|axis| axis.name().to_owned()).collect()
+    }
+
+    /// A spec as Shardy spells it.
+    pub(super) fn shardy(&self, spec: &PartitionSpec) -> String {
+        shardy(spec, &[], self.layout.mesh())
     }
 
     /// A spec as a GSPMD sharding.
@@ -98,7 +116,10 @@ impl<'a> Annotations<'a> {
         };
         Some(match self.layout.chosen_partitioner() {
             Partitioner::Shardy => {
-                format!("sdy.sharding = #sdy.sharding<{}>", shardy(spec, &[]))
+                format!(
+                    "sdy.sharding = #sdy.sharding<{}>",
+                    shardy(spec, &[], self.layout.mesh())
+                )
             }
             Partitioner::Gspmd => {
                 format!("mhlo.sharding = \"{}\"", gspmd(spec, self.layout.mesh()))
@@ -115,7 +136,10 @@ impl<'a> Annotations<'a> {
             (Partitioner::Shardy, results) => {
                 let all: Vec<String> = results
                     .iter()
-                    .map(|ty| format!("<{}>", shardy(&PartitionSpec::replicated(ty.rank()), &[])))
+                    .map(|ty| {
+                        let whole = PartitionSpec::replicated(ty.rank());
+                        format!("<{}>", shardy(&whole, &[], self.layout.mesh()))
+                    })
                     .collect();
                 format!(
                     "sdy.sharding = #sdy.sharding_per_value<[{}]>",
@@ -137,21 +161,84 @@ impl<'a> Annotations<'a> {
         operand: Ssa,
         ty: &TensorType,
     ) -> Result<Option<String>, Vec<SpecFault>> {
-        let spec = self.resolve(constraint, ty)?;
-        let open: Vec<bool> = constraint.dims.iter().map(|&d| d == Dim::Open).collect();
-        Ok((!self.is_single()).then(|| self.statement(&spec, &open, operand, ty)))
+        let resolved = self.resolved(constraint, ty)?;
+        Ok((!self.is_single()).then(|| self.state(&resolved, operand, ty)))
     }
 
-    /// Where a constraint says that a value of this type lies.
+    /// The operation that constrains a value of this name, if the layout says anything of it.
+    pub(super) fn named(
+        &self,
+        name: &str,
+        operand: Ssa,
+        ty: &TensorType,
+    ) -> Result<Option<String>, Vec<SpecFault>> {
+        let Some(spec) = self.layout.constraint_of(name) else {
+            return Ok(None);
+        };
+        let role = Role::Activation;
+        let resolved = self.layout.follow(spec, role, None, &ty.shape)?;
+        Ok((!self.is_single()).then(|| self.state(&resolved, operand, ty)))
+    }
+
+    /// Where a constraint says that a value of this type lies, at least.
     pub(super) fn resolve(
         &self,
         constraint: &Constraint,
         ty: &TensorType,
     ) -> Result<PartitionSpec, Vec<SpecFault>> {
-        let resolved = self
-            .layout
-            .resolve(constraint.role, &constraint.dims, &ty.shape)?;
-        Ok(resolved.spec)
+        Ok(self.resolved(constraint, ty)?.spec.closed())
+    }
+
+    fn resolved(
+        &self,
+        constraint: &Constraint,
+        ty: &TensorType,
+    ) -> Result<Resolved, Vec<SpecFault>> {
+        let Constraint { dims, role, leaf } = constraint;
+        let leaf = leaf.as_deref();
+        match leaf.map(|leaf| self.overridden(*role, leaf, ty.rank())) {
+            Some(Ok(Some(spec))) => self.layout.follow(&spec, *role, Some(dims), &ty.shape),
+            Some(Err(fault)) => Err(vec![fault]),
+            Some(Ok(None)) | None => self.layout.resolve(*role, dims, &ty.shape),
+        }
+    }
+
+    /// The override for a leaf of which the end of its path is known. A layer's leaf is that of the
+    /// stack without the dimension of layers.
+    fn overridden(
+        &self,
+        role: Role,
+        end: &str,
+        rank: usize,
+    ) -> Result<Option<PartitionSpec>, SpecFault> {
+        let is_end = |path: &str| {
+            let before = path.strip_suffix(end);
+            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        };
+        let may_be = |leaf: &&LeafOf| {
+            leaf.is_state == (role == Role::State)
+                && (leaf.rank == rank || leaf.rank == rank + 1)
+                && is_end(leaf.path)
+        };
+        let candidates: Vec<&LeafOf> = self.leaves.iter().filter(may_be).collect();
+        let mut specs = candidates.iter().map(|leaf| {
+            let spec = self.layout.overridden(role, leaf.path)?;
+            let layers = usize::from(leaf.rank > rank);
+            Some(spec.entries().iter().skip(layers).cloned().collect())
+        });
+        let first = specs.next().flatten();
+        match specs.all(|spec| spec == first) {
+            true => Ok(first),
+            // Gradients are told once more, outside of the loop, by the whole path.
+            false if role != Role::ParameterAtUse => Ok(None),
+            false => Err(SpecFault::Ambiguous {
+                path: end.to_owned(),
+                candidates: candidates
+                    .iter()
+                    .map(|leaf| format!("`{}`", leaf.path))
+                    .collect(),
+            }),
+        }
     }
 
     /// The number of devices along axes of the mesh.
@@ -159,99 +246,130 @@ impl<'a> Annotations<'a> {
         let sizes = axes
             .names()
             .iter()
-            .filter_map(|name| self.layout.mesh().axis_size(name));
+            .filter_map(|name| Some(self.layout.mesh().part(name)?.size));
         sizes.product()
     }
 
-    /// The operation that states where a value lies. What is said of dimensions that are `open` is
-    /// the least that they are split.
-    pub(super) fn statement(
+    /// The operation that states where a value lies.
+    pub(super) fn statement(&self, spec: &PartitionSpec, operand: Ssa, ty: &TensorType) -> String {
+        self.stated(spec, &[], operand, ty)
+    }
+
+    fn state(&self, resolved: &Resolved, operand: Ssa, ty: &TensorType) -> String {
+        self.stated(&resolved.spec, &resolved.priorities, operand, ty)
+    }
+
+    fn stated(
         &self,
         spec: &PartitionSpec,
-        open: &[bool],
+        priorities: &[Option<u32>],
         operand: Ssa,
         ty: &TensorType,
     ) -> String {
         let text = tensor_type(ty);
+        let mesh = self.layout.mesh();
         match self.layout.chosen_partitioner() {
             Partitioner::Shardy => {
                 format!(
                     "sdy.sharding_constraint {operand} <{}> : {text}",
-                    shardy(spec, open)
+                    shardy(spec, priorities, mesh)
                 )
             }
             Partitioner::Gspmd => {
-                let free: Vec<String> = (0..open.len())
-                    .filter(|&d| open[d])
-                    .map(|d| d.to_string())
+                let open = spec.entries().iter().enumerate();
+                let open: Vec<String> = open
+                    .filter(|(_, entry)| entry.is_open())
+                    .map(|(d, _)| d.to_string())
                     .collect();
-                let config = match free.is_empty() {
+                let config = match open.is_empty() {
                     true => String::new(),
                     false => format!(
                         "backend_config = \"unspecified_dims=[{}]\", ",
-                        free.join(",")
+                        open.join(",")
                     ),
                 };
                 format!(
                     "stablehlo.custom_call @Sharding({operand}) {{{config}mhlo.sharding = \"{}\"}} : ({text}) -> {text}",
-                    gspmd(spec, self.layout.mesh())
+                    gspmd(spec, mesh)
                 )
             }
         }
     }
 }
 
-/// `@mesh, [{"data"}, {}, {?}]`
-pub(super) fn shardy(spec: &PartitionSpec, open: &[bool]) -> String {
+/// `@mesh, [{"data"}p1, {"model":(1)2, ?}, {?}]`
+fn shardy(spec: &PartitionSpec, priorities: &[Option<u32>], mesh: &Mesh) -> String {
     let entry = |(d, axes): (usize, &Axes)| {
-        let mut parts: Vec<String> = axes
-            .names()
-            .iter()
-            .map(|axis| format!("{axis:?}"))
+        let mut parts: Vec<String> = joined(axes, mesh)
+            .into_iter()
+            .map(|part| {
+                let axis = mesh.axes()[part.index].name();
+                match part.is_whole() {
+                    true => format!("{axis:?}"),
+                    false => format!("{axis:?}:({}){}", part.before, part.size),
+                }
+            })
             .collect();
-        if open.get(d) == Some(&true) {
+        if axes.is_open() {
             parts.push("?".to_owned());
         }
-        format!("{{{}}}", parts.join(", "))
+        let priority = match priorities.get(d) {
+            // What says nothing has no priority.
+            Some(Some(priority)) if !parts.is_empty() => format!("p{priority}"),
+            _ => String::new(),
+        };
+        format!("{{{}}}{priority}", parts.join(", "))
     };
     let dims: Vec<String> = spec.entries().iter().enumerate().map(entry).collect();
     format!("@mesh, [{}]", dims.join(", "))
 }
 
+/// The axes of an entry, parts that follow one another taken as one: Shardy has no other spelling.
+fn joined(axes: &Axes, mesh: &Mesh) -> Vec<AxisPart> {
+    let mut parts: Vec<AxisPart> = Vec::new();
+    for part in axes.names().iter().filter_map(|name| mesh.part(name)) {
+        match parts.last_mut() {
+            Some(last) if last.index == part.index && last.end() == part.before => {
+                last.size *= part.size;
+            }
+            _ => parts.push(part),
+        }
+    }
+    parts
+}
+
 /// `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`: the mesh's devices, counted in its own order,
-/// transposed so that the axes of dimension 0 come first and unused axes last.
+/// transposed so that the axes of dimension 0 come first and unused axes last. An axis of which a part
+/// is used is counted as a grid of its parts.
 fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
     if spec.is_replicated(mesh) {
         return "{replicated}".to_owned();
     }
-    let axes = mesh.axes();
-    let position = |name: &String| axes.iter().position(|axis| axis.name() == name);
-    let mut order: Vec<usize> = spec
-        .entries()
-        .iter()
-        .flat_map(|entry| entry.names().iter().filter_map(position))
+    let parts = |entry: &Axes| -> Vec<AxisPart> {
+        let names = entry.names().iter();
+        names.filter_map(|name| mesh.part(name)).collect()
+    };
+    let used: Vec<AxisPart> = spec.entries().iter().flat_map(parts).collect();
+    let grid = grid(mesh, &used);
+    let within = |part: &AxisPart| {
+        let (part, grid) = (*part, &grid);
+        (0..grid.len()).filter(move |&i| {
+            let cell = grid[i];
+            cell.index == part.index && part.before <= cell.before && cell.end() <= part.end()
+        })
+    };
+    let mut order: Vec<usize> = used.iter().flat_map(within).collect();
+    let split = order.len();
+    let unused: Vec<usize> = (0..grid.len())
+        .filter(|cell| !order.contains(cell))
         .collect();
-    let used = order.len();
-    order.extend(
-        (0..axes.len())
-            .filter(|axis| !order[..used].contains(axis))
-            .collect::<Vec<_>>(),
-    );
+    order.extend(unused);
     let mut tiles: Vec<usize> = spec
         .entries()
         .iter()
-        .map(|entry| {
-            entry
-                .names()
-                .iter()
-                .filter_map(|name| mesh.axis_size(name))
-                .product()
-        })
+        .map(|entry| parts(entry).iter().map(|part| part.size).product())
         .collect();
-    let copies: usize = order[used..]
-        .iter()
-        .map(|&axis| axes[axis].size())
-        .product();
+    let copies: usize = order[split..].iter().map(|&cell| grid[cell].size).product();
     if copies > 1 {
         tiles.push(copies);
     }
@@ -265,7 +383,7 @@ fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
     let _ = if order.is_sorted() {
         write!(text, "{}]", mesh.device_count())
     } else {
-        let sizes = joined(axes.iter().map(|axis| axis.size()).collect());
+        let sizes = joined(grid.iter().map(|cell| cell.size).collect());
         write!(text, "{sizes}]T({})", joined(order))
     };
     if copies > 1 {
@@ -273,6 +391,32 @@ fn gspmd(spec: &PartitionSpec, mesh: &Mesh) -> String {
     }
     text.push('}');
     text
+}
+
+/// The axes of the mesh, each cut where a part that is used begins or ends.
+fn grid(mesh: &Mesh, used: &[AxisPart]) -> Vec<AxisPart> {
+    let mut grid = Vec::new();
+    for (index, axis) in mesh.axes().iter().enumerate() {
+        let whole = axis.size();
+        let own = used.iter().filter(|part| part.index == index);
+        let mut cuts: Vec<usize> = own.flat_map(|part| [part.before, part.end()]).collect();
+        cuts.extend([1, whole]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        // An axis of one device has one cut, and is a cell all the same.
+        let ends = cuts
+            .iter()
+            .skip(1)
+            .copied()
+            .chain((whole == 1).then_some(1));
+        grid.extend(cuts.iter().zip(ends).map(|(&before, end)| AxisPart {
+            index,
+            whole,
+            before,
+            size: end / before,
+        }));
+    }
+    grid
 }
 
 #[cfg(test)]
@@ -285,7 +429,9 @@ mod tests {
     fn results_that_are_whole_on_every_device() -> Result<(), shardax_sharding::Error> {
         let results = [[2, 3], [4, 5]].map(|shape| TensorType::new(DType::F32, shape));
         let whole = |layout: &Layout, results: &[TensorType]| {
-            Annotations::new(layout).whole(results).unwrap_or_default()
+            Annotations::new(layout, Vec::new())
+                .whole(results)
+                .unwrap_or_default()
         };
         let shardy = Layout::new(Mesh::new([("data", 8)])?);
         assert_eq!(
@@ -301,7 +447,10 @@ mod tests {
             whole(&gspmd, &results[..1]),
             "mhlo.sharding = \"{replicated}\""
         );
-        assert_eq!(Annotations::new(&Layout::single()).whole(&results), None);
+        assert_eq!(
+            Annotations::new(&Layout::single(), Vec::new()).whole(&results),
+            None
+        );
         Ok(())
     }
 
@@ -326,6 +475,27 @@ mod tests {
             text(PartitionSpec::new(("model", "data"))),
             "{devices=[4,2]<=[2,4]T(1,0)}"
         );
+        Ok(())
+    }
+
+    #[test]
+    fn parts_of_axes_are_spelled() -> Result<(), shardax_sharding::Error> {
+        let mesh = Mesh::new([("data", 8), ("model", 2)])?;
+        let spec = PartitionSpec::new(("data:(2)4", ("model", "data:(1)2")));
+        assert_eq!(spec.validate(&mesh, &[8, 8]), []);
+        assert_eq!(
+            shardy(&spec, &[Some(1), None], &mesh),
+            r#"@mesh, [{"data":(2)4}p1, {"model", "data":(1)2}]"#
+        );
+        assert_eq!(gspmd(&spec, &mesh), "{devices=[4,4]<=[2,4,2]T(1,2,0)}");
+        let spec = PartitionSpec::new([("data:(1)2", "data:(2)2", "?")]);
+        assert_eq!(shardy(&spec, &[], &mesh), r#"@mesh, [{"data":(1)4, ?}]"#);
+        assert_eq!(
+            gspmd(&spec, &mesh),
+            "{devices=[4,4]<=[16] last_tile_dim_replicate}"
+        );
+        let spec = PartitionSpec::new([("data:(1)2", "data:(2)4")]);
+        assert_eq!(shardy(&spec, &[], &mesh), r#"@mesh, [{"data"}]"#);
         Ok(())
     }
 }

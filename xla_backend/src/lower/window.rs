@@ -5,7 +5,7 @@
 //! whole, on operands and results; the others are left to it.
 
 use shardax_core::{Conv, ConvLayout, Equation, Graph, Reducer, TensorType, Window};
-use shardax_sharding::PartitionSpec;
+use shardax_sharding::{Axes, PartitionSpec};
 
 use super::Lowering;
 use super::elementwise::{neutral, reducer_name};
@@ -76,10 +76,12 @@ impl Lowering<'_> {
         if self.annotations.is_single() {
             return value;
         }
-        let is_open = |d: usize| open.contains(&(d, true));
-        let open: Vec<bool> = (0..ty.rank()).map(is_open).collect();
-        let spec = PartitionSpec::replicated(ty.rank());
-        let text = self.annotations.statement(&spec, &open, value, ty);
+        let entry = |d: usize| match open.contains(&(d, true)) {
+            true => Axes::default().open(),
+            false => Axes::default(),
+        };
+        let spec = PartitionSpec::from_iter((0..ty.rank()).map(entry));
+        let text = self.annotations.statement(&spec, value, ty);
         self.assign(&text, loc)
     }
 

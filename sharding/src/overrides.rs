@@ -1,0 +1,303 @@
+//! Rules for single tensors: parameters by their path, other values by the name given to them.
+
+use std::fmt;
+
+use crate::dim::Dim;
+use crate::fault::SpecFault;
+use crate::layout::Layout;
+use crate::resolve::{Resolved, Role};
+use crate::spec::PartitionSpec;
+
+/// Where the leaves at certain paths lie, whatever their dimensions are called.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Override {
+    /// The pattern of paths.
+    pub(crate) path: String,
+    /// As what; `None` is parameters at rest, gradients and state alike.
+    pub(crate) role: Option<Role>,
+    pub(crate) spec: PartitionSpec,
+}
+
+impl Override {
+    fn is_for(&self, role: Role) -> bool {
+        self.role.map_or(role.is_stored(), |own| own == role)
+    }
+}
+
+/// `blocks.*.wqkv as state`
+impl fmt::Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        match self.role {
+            Some(role) => write!(f, " as {role}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where a value that the program gives a name to lies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Constrained {
+    pub(crate) name: String,
+    pub(crate) spec: PartitionSpec,
+}
+
+impl Layout {
+    /// Splits the parameters at a path, their gradients and their optimizer state as `spec` says, instead
+    /// of as the rules for the names of their dimensions do.
+    ///
+    /// A path is a pattern: `*` stands for any part of a segment, `**` for any number of segments, and
+    /// what comes before is left away, so that `blocks.*.wqkv`, `ln*.gain` and `wte` match
+    /// `state.model.blocks.3.wqkv`, `state.model.ln1.gain` and `state.model.wte`. Of several overrides
+    /// that match, the last one holds. How a parameter lies where it is used is not changed by this;
+    /// [`Layout::override_as`] changes it.
+    ///
+    /// ```
+    /// use shardax_sharding::{Dim, Layout, Mesh, Role};
+    ///
+    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let layout = Layout::megatron(mesh)?.override_spec("lnf.*", ["data"]);
+    /// let gain = [Dim::Logical("embed")];
+    /// let resolved = layout.resolve_leaf(Role::Parameter, "model.lnf.gain", Some(&gain), &[64]);
+    /// assert_eq!(resolved.unwrap().spec.to_string(), r#"P("data")"#);
+    /// # Ok::<(), shardax_sharding::Error>(())
+    /// ```
+    #[must_use]
+    pub fn override_spec(
+        mut self,
+        path: impl Into<String>,
+        spec: impl Into<PartitionSpec>,
+    ) -> Self {
+        self.set_override(path.into(), None, spec.into());
+        self
+    }
+
+    /// [`Layout::override_spec`] for one role: parameters at rest, where they are used, gradients or
+    /// state.
+    ///
+    /// Of a stack of layers the spec has an entry for the dimension of layers in every role. Values
+    /// computed on the way have no path, and are constrained by [`Layout::constrain`].
+    #[must_use]
+    pub fn override_as(
+        mut self,
+        path: impl Into<String>,
+        role: Role,
+        spec: impl Into<PartitionSpec>,
+    ) -> Self {
+        self.set_override(path.into(), Some(role), spec.into());
+        self
+    }
+
+    /// Splits the values that the program calls `name`, by `Tensor::named`, as `spec` says.
+    ///
+    /// ```
+    /// use shardax_sharding::{Layout, Mesh};
+    ///
+    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let layout = Layout::new(mesh).constrain("scores", ("data", "model", (), "?"));
+    /// assert!(layout.to_string().contains("scores -> P(\"data\", \"model\", _, ?)"));
+    /// # Ok::<(), shardax_sharding::Error>(())
+    /// ```
+    #[must_use]
+    pub fn constrain(mut self, name: impl Into<String>, spec: impl Into<PartitionSpec>) -> Self {
+        let (name, spec) = (name.into(), spec.into());
+        let constrained = self.constrained_mut();
+        constrained.retain(|other| other.name != name);
+        constrained.push(Constrained { name, spec });
+        self
+    }
+
+    fn set_override(&mut self, path: String, role: Option<Role>, spec: PartitionSpec) {
+        let overrides = self.overrides_mut();
+        overrides.retain(|other| other.path != path || other.role != role);
+        overrides.push(Override { path, role, spec });
+    }
+
+    /// The spec of an override for the leaf at a path, if there is one.
+    pub fn overridden(&self, role: Role, path: &str) -> Option<&PartitionSpec> {
+        let mut found = self.overrides().iter().rev();
+        let found = found.find(|one| one.is_for(role) && matches(&one.path, path));
+        found.map(|one| &one.spec)
+    }
+
+    /// The patterns of all overrides that match none of these paths.
+    pub fn unmatched_overrides<'a>(&'a self, paths: &[&str]) -> impl Iterator<Item = &'a str> {
+        let patterns = self.overrides().iter().map(|one| one.path.as_str());
+        patterns.filter(|pattern| !paths.iter().any(|path| matches(pattern, path)))
+    }
+
+    /// The spec of [`Layout::constrain`] for a name.
+    pub fn constraint_of(&self, name: &str) -> Option<&PartitionSpec> {
+        let mut constrained = self.constrained().iter();
+        constrained
+            .find(|one| one.name == name)
+            .map(|one| &one.spec)
+    }
+
+    /// The names of [`Layout::constrain`].
+    pub fn constrained_names(&self) -> impl Iterator<Item = &str> {
+        self.constrained().iter().map(|one| one.name.as_str())
+    }
+
+    /// The spec of the leaf at a path: that of an override, or what the rules say of its dimensions.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Layout::resolve`].
+    pub fn resolve_leaf(
+        &self,
+        role: Role,
+        path: &str,
+        dims: Option<&[Dim]>,
+        shape: &[usize],
+    ) -> Result<Resolved, Vec<SpecFault>> {
+        match (self.overridden(role, path), dims) {
+            (Some(spec), _) => self.follow(spec, role, dims, shape),
+            (None, Some(dims)) => self.resolve(role, dims, shape),
+            (None, None) => Ok(Resolved::of(PartitionSpec::replicated(shape.len()))),
+        }
+    }
+
+    /// A spec that an array is given by itself, checked. As with mesh axes in annotations, there is
+    /// nothing to split on a mesh without axes.
+    ///
+    /// # Errors
+    ///
+    /// As of [`PartitionSpec::validate`].
+    pub fn follow(
+        &self,
+        spec: &PartitionSpec,
+        role: Role,
+        dims: Option<&[Dim]>,
+        shape: &[usize],
+    ) -> Result<Resolved, Vec<SpecFault>> {
+        if self.mesh().axes().is_empty() {
+            return Ok(Resolved::of(PartitionSpec::replicated(shape.len())));
+        }
+        let faults = spec.faults(self.mesh(), shape, dims);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let spec = spec.clone();
+        Ok(Resolved::of(match role.is_stored() {
+            true => spec.closed(),
+            false => spec,
+        }))
+    }
+}
+
+/// Whether a pattern matches a path or the end of one.
+fn matches(pattern: &str, path: &str) -> bool {
+    let (pattern, path): (Vec<&str>, Vec<&str>) =
+        (pattern.split('.').collect(), path.split('.').collect());
+    (0..=path.len()).any(|from| matches_all(&pattern, &path[from..]))
+}
+
+fn matches_all(pattern: &[&str], path: &[&str]) -> bool {
+    match (pattern.split_first(), path.split_first()) {
+        (None, None) => true,
+        (Some((&"**", rest)), _) => (0..=path.len()).any(|n| matches_all(rest, &path[n..])),
+        (Some((one, rest)), Some((segment, others))) => {
+            matches_segment(one, segment) && matches_all(rest, others)
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+/// `*` stands for any characters.
+fn matches_segment(pattern: &str, segment: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == segment,
+        Some((start, rest)) => segment.strip_prefix(start).is_some_and(|left| {
+            let ends = (0..=left.len()).filter(|&n| left.is_char_boundary(n));
+            ends.into_iter().any(|n| matches_segment(rest, &left[n..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::Mesh;
+
+    const DIMS: [Dim; 2] = [Dim::Logical("embed"), Dim::Logical("mlp")];
+
+    fn layout() -> Layout {
+        let mesh = Mesh::new([("data", 2), ("model", 4)]).unwrap();
+        Layout::new(mesh).shard("mlp", "model")
+    }
+
+    #[test]
+    fn patterns_match_the_ends_of_paths() {
+        for (pattern, path, expected) in [
+            ("wqkv", "state.blocks.wqkv", true),
+            ("wqkv", "state.blocks.wqkvb", false),
+            ("blocks.*.wqkv", "0.blocks.3.wqkv", true),
+            ("blocks.*.wqkv", "0.blocks.wqkv", false),
+            ("blocks.**.wqkv", "0.blocks.wqkv", true),
+            ("blocks.**.wqkv", "0.blocks.3.attention.wqkv", true),
+            ("ln*.gain", "blocks.ln12.gain", true),
+            ("ln*.gain", "blocks.mln.gain", false),
+            ("w*v*", "blocks.wqkv", true),
+            ("blocks", "blocks.wqkv", false),
+            ("blocks.**", "blocks.wqkv", true),
+            ("*", "", true),
+        ] {
+            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn an_override_is_for_what_is_stored_or_for_one_role() {
+        let layout = layout()
+            .override_spec("up", ("data", ()))
+            .override_as("up", Role::State, ("data", "model"))
+            .override_as("up", Role::ParameterAtUse, ((), ()));
+        let spec = |role| {
+            let resolved = layout.resolve_leaf(role, "mlp.up", Some(&DIMS), &[8, 8]);
+            resolved.unwrap().spec.to_string()
+        };
+        assert_eq!(spec(Role::Parameter), r#"P("data", _)"#);
+        assert_eq!(spec(Role::Gradient), r#"P("data", _)"#);
+        assert_eq!(spec(Role::State), r#"P("data", "model")"#);
+        assert_eq!(spec(Role::ParameterAtUse), "P(_, _)");
+        assert_eq!(spec(Role::Activation), r#"P(_, "model")"#);
+        let other = layout.resolve_leaf(Role::Parameter, "mlp.down", Some(&DIMS), &[8, 8]);
+        assert_eq!(other.unwrap().spec.to_string(), r#"P(_, "model")"#);
+    }
+
+    #[test]
+    fn an_override_is_checked_like_any_spec() {
+        let faults = |layout: &Layout, shape: &[usize]| {
+            let resolved = layout.resolve_leaf(Role::State, "up", Some(&DIMS), shape);
+            let faults = resolved.unwrap_err().into_iter();
+            faults.map(|fault| fault.to_string()).collect::<Vec<_>>()
+        };
+        let wrong = layout().override_spec("up", ["data"]);
+        assert!(faults(&wrong, &[8, 8])[0].starts_with("1 entry for an array of shape [8, 8]"));
+        let wrong = layout().override_spec("up", ("data", "model"));
+        assert_eq!(faults(&wrong, &[7, 7]).len(), 2);
+        let single = Layout::single().override_spec("up", ("data", "model"));
+        let resolved = single.resolve_leaf(Role::State, "up", Some(&DIMS), &[7, 7]);
+        assert_eq!(resolved.unwrap().spec.to_string(), "P(_, _)");
+    }
+
+    #[test]
+    fn the_last_override_holds_and_one_without_a_match_is_told() {
+        let layout = layout()
+            .override_spec("up", ("data", ()))
+            .override_spec("*", ((), "data"))
+            .override_spec("upp", ((), ()));
+        let spec = layout.overridden(Role::Parameter, "mlp.up").unwrap();
+        assert_eq!(spec.to_string(), r#"P(_, "data")"#);
+        let unmatched: Vec<_> = layout.unmatched_overrides(&["mlp.up"]).collect();
+        assert_eq!(unmatched, ["upp"]);
+    }
+
+    #[test]
+    fn stored_arrays_are_closed() {
+        let layout = layout().override_as("up", Role::State, ("?", "model"));
+        let state = layout.resolve_leaf(Role::State, "up", None, &[8, 8]);
+        assert_eq!(state.unwrap().spec.to_string(), r#"P(_, "model")"#);
+    }
+}
