@@ -447,6 +447,7 @@ fn manual_examples(
         CollectiveOp::Ppermute(vec![(0, 1), (1, 0)]),
         CollectiveOp::AxisIndex,
         CollectiveOp::Vary,
+        CollectiveOp::AssumeInvariant,
     ] {
         let operands = match kind {
             CollectiveOp::AxisIndex => vec![],

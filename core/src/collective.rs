@@ -243,6 +243,37 @@ pub fn pvary<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
     each("pvary", tree, axes.into(), CollectiveOp::Vary)
 }
 
+/// The value, marked as one that all devices hold in common: what the types cannot see, such as a sum
+/// that has been passed around a ring.
+///
+/// **It is not checked.** Where devices hold different values after all, what the program computes
+/// from them is unspecified: each device may go on with its own. Nothing is sent. The derivative is
+/// that of the first device's value, which is everybody's.
+///
+/// ```
+/// use shardax_core::{DType, Tensor, TensorType, assume_invariant, manual, ppermute, trace, under};
+/// use shardax_sharding::{Layout, Mesh, PartitionSpec};
+///
+/// let layout = Layout::new(Mesh::new([("pair", 2)])?);
+/// let [split, whole] = [PartitionSpec::new(("pair",)), PartitionSpec::whole()];
+/// let sum = manual("pair", split, whole, |x: Tensor| {
+///     let both = x + ppermute(x, "pair", [(0, 1), (1, 0)]);
+///     assume_invariant(both, "pair")
+/// });
+/// let program = under(&layout, || trace(sum, TensorType::new(DType::F32, [8])))?;
+/// assert_eq!(program.output_types()[0].to_string(), "f32[4]");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[track_caller]
+pub fn assume_invariant<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
+    each(
+        "assume_invariant",
+        tree,
+        axes.into(),
+        CollectiveOp::AssumeInvariant,
+    )
+}
+
 #[track_caller]
 fn each<T: Tree<Tensor>>(op: &'static str, tree: T, axes: Axes, kind: CollectiveOp) -> T {
     let source = Location::caller();

@@ -35,8 +35,8 @@ mod varying;
 
 pub use catalogue::{OpInfo, Rule, catalogue};
 pub use collective::{
-    all_gather, all_gather_invariant, all_to_all, axis_index, axis_size, broadcast_from, pmax,
-    pmean, pmin, ppermute, psum, pvary, reduce_scatter,
+    all_gather, all_gather_invariant, all_to_all, assume_invariant, axis_index, axis_size,
+    broadcast_from, pmax, pmean, pmin, ppermute, psum, pvary, reduce_scatter,
 };
 pub use context::{layout, under};
 pub use dtype::DType;

@@ -126,6 +126,12 @@ fn marked(collective: Collective, vary: &[Varying]) -> Option<(Collective, Varyi
             let kind = CollectiveOp::Vary;
             (!axes.is_empty()).then_some((Collective { kind, axes }, own))
         }
+        CollectiveOp::AssumeInvariant => {
+            let differing = |axis: &ManualAxis| own.contains(axis.name());
+            let axes: Vec<ManualAxis> = collective.axes.into_iter().filter(differing).collect();
+            let kind = CollectiveOp::AssumeInvariant;
+            (!axes.is_empty()).then_some((Collective { kind, axes }, own))
+        }
         _ => {
             let wanted = own.union(collective.names());
             Some((collective, wanted))

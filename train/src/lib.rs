@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod clip;
+pub mod collectives;
 mod data;
 mod error;
 mod hash;
@@ -17,6 +18,7 @@ mod meter;
 mod optimizer;
 mod precision;
 mod progress;
+mod replicas;
 mod run_ahead;
 mod trees;
 
@@ -30,4 +32,5 @@ pub use meter::{Meter, StepRecord};
 pub use optimizer::{AdamW, Moments};
 pub use precision::Precision;
 pub use progress::Progress;
+pub use replicas::{REPLICA, Replicas};
 pub use run_ahead::run_ahead;

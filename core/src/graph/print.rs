@@ -184,7 +184,8 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
                 | CollectiveOp::Pmax
                 | CollectiveOp::Pmin
                 | CollectiveOp::AxisIndex
-                | CollectiveOp::Vary => Ok(()),
+                | CollectiveOp::Vary
+                | CollectiveOp::AssumeInvariant => Ok(()),
             }
         }
         Op::Unary(_)

@@ -133,6 +133,8 @@ pub enum CollectiveOp {
     AxisIndex,
     /// The value, as one of which devices may hold different versions. Nothing is sent.
     Vary,
+    /// The value, as one that devices hold in common: the program's word that they do. Nothing is sent.
+    AssumeInvariant,
 }
 
 impl CollectiveOp {
@@ -153,6 +155,7 @@ impl CollectiveOp {
             CollectiveOp::Ppermute(_) => "ppermute",
             CollectiveOp::AxisIndex => "axis_index",
             CollectiveOp::Vary => "vary",
+            CollectiveOp::AssumeInvariant => "assume_invariant",
         }
     }
 
@@ -166,6 +169,9 @@ impl CollectiveOp {
 
     /// Whether devices wait for each other in it.
     pub fn communicates(&self) -> bool {
-        !matches!(self, CollectiveOp::AxisIndex | CollectiveOp::Vary)
+        !matches!(
+            self,
+            CollectiveOp::AxisIndex | CollectiveOp::Vary | CollectiveOp::AssumeInvariant
+        )
     }
 }

@@ -28,7 +28,8 @@ pub(super) fn jvp_collective(collective: &Collective, x: Tensor, t: Tensor, y: T
         | CollectiveOp::AllToAll { .. }
         | CollectiveOp::Ppermute(_)
         | CollectiveOp::AxisIndex
-        | CollectiveOp::Vary => lax::collective(t, collective.clone()),
+        | CollectiveOp::Vary
+        | CollectiveOp::AssumeInvariant => lax::collective(t, collective.clone()),
     }
 }
 
@@ -53,6 +54,7 @@ pub(super) fn transpose_collective(collective: &Collective, ct: Tensor) -> Optio
             split: join,
             join: split,
         },
+        CollectiveOp::AssumeInvariant => return Some(on_first(ct, collective)),
         CollectiveOp::Ppermute(pairs) => {
             CollectiveOp::Ppermute(pairs.iter().map(|&(from, to)| (to, from)).collect())
         }
@@ -79,9 +81,20 @@ pub(super) fn batch_collective(collective: &Collective, x: Tensor, d: usize) -> 
         | CollectiveOp::Pmin
         | CollectiveOp::Ppermute(_)
         | CollectiveOp::AxisIndex
-        | CollectiveOp::Vary) => kind.clone(),
+        | CollectiveOp::Vary
+        | CollectiveOp::AssumeInvariant) => kind.clone(),
     };
     Batched::new(lax::collective(x, collective.with(kind)), d)
+}
+
+/// The value on the first device, zeros on the others. Of values that are equal, the common one is the
+/// first: so its cotangent is the first one's, whole and once.
+fn on_first(x: Tensor, collective: &Collective) -> Tensor {
+    let ty = x.ty();
+    let index = lax::axis_index(collective.axes.clone());
+    let is_first = lax::compare(Comparison::Eq, index, lax::zeros(&index.ty()));
+    let is_first = lax::broadcast(is_first, &ty.shape, &[]);
+    lax::select(is_first, x, lax::zeros(&ty))
 }
 
 /// The device's own block of a value that all have, along a dimension.

@@ -59,9 +59,10 @@ impl Rule<'_> {
             return self.dtype_error(format!("{} has no order", ty.dtype), None);
         }
         Ok(smallvec![match collective.kind {
-            CollectiveOp::Psum | CollectiveOp::Pmax | CollectiveOp::Pmin => {
-                ty.with_varying(ty.varying.without(own))
-            }
+            CollectiveOp::Psum
+            | CollectiveOp::Pmax
+            | CollectiveOp::Pmin
+            | CollectiveOp::AssumeInvariant => ty.with_varying(ty.varying.without(own)),
             CollectiveOp::AllGather { dim, invariant } => {
                 self.dimension(dim, ty.rank())?;
                 let whole = resized(dim, &|size| size * count);
