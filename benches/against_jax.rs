@@ -149,7 +149,10 @@ fn trace_and_lower(repeat: usize) -> Result<Value, Box<dyn Error>> {
         blocks: (0..32).map(|_| one_layer(&one.model.blocks.0)).collect(),
         lnf: one.model.lnf.clone(),
     };
-    let scanned_step = |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
+    let scanned_step = |state: TrainState, tokens: Tensor| {
+        let (state, loss, _gradients) = recipe.step(state, tokens);
+        (state, loss)
+    };
     let unrolled_step =
         |model: Unrolled, m: Unrolled, v: Unrolled, step: Tensor, tokens: Tensor| {
             let (loss, gradients) =
@@ -288,9 +291,12 @@ fn begin(size: Size, layout: &Layout, steps: usize) -> Result<Begun, Box<dyn Err
 fn step(repeat: usize, size: Size, name: &str) -> Result<Value, Box<dyn Error>> {
     let layout = layout(name)?;
     let (recipe, mut state, batches) = begin(size, &layout, 8)?;
-    let step = jit(move |state: TrainState, tokens: Tensor| recipe.step(state, tokens))
-        .layout(&layout)
-        .donate(&[0]);
+    let step = jit(move |state: TrainState, tokens: Tensor| {
+        let (state, loss, _gradients) = recipe.step(state, tokens);
+        (state, loss)
+    })
+    .layout(&layout)
+    .donate(&[0]);
     let begin = Instant::now();
     let mut loss;
     (state, loss) = step.call((state, batches[0].clone()))?;
@@ -338,9 +344,12 @@ fn step(repeat: usize, size: Size, name: &str) -> Result<Value, Box<dyn Error>> 
 fn first_loss(name: &str) -> Result<Value, Box<dyn Error>> {
     let layout = layout(name)?;
     let (recipe, state, batches) = begin(Size::Tiny, &layout, 1)?;
-    let step = jit(move |state: TrainState, tokens: Tensor| recipe.step(state, tokens))
-        .layout(&layout)
-        .donate(&[0]);
+    let step = jit(move |state: TrainState, tokens: Tensor| {
+        let (state, loss, _gradients) = recipe.step(state, tokens);
+        (state, loss)
+    })
+    .layout(&layout)
+    .donate(&[0]);
     let (_, loss) = step.call((state, batches[0].clone()))?;
     Ok(json!(loss.item::<f32>()?))
 }

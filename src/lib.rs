@@ -30,8 +30,9 @@ pub use shardax_sharding::{
 pub use shardax_train as train;
 pub use shardax_xla as xla;
 pub use shardax_xla::{
-    AheadOptions, AheadProgram, Array, ArrayTree, Jit, Program, Reshard, Runtime, Shard, Sharding,
-    TypeTree, jit,
+    AheadOptions, AheadProgram, Array, ArrayTree, CheckOptions, Jit, LayoutCheck, LayoutRow,
+    LayoutTable, Program, Reshard, Runtime, Shard, Sharding, Tolerance, TypeTree, Verdict,
+    check_function, check_layouts, jit,
 };
 
 /// What most programs import.

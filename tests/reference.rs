@@ -28,9 +28,12 @@ fn losses(size: Size, layout: &Layout, steps: usize) -> Result<Vec<f32>, Box<dyn
     let tokens = jit(move || reference::tokens(config, batch, steps)).layout(layout);
     let tokens = tokens.call(())?.to_vec::<i32>()?;
     let init = jit(move || recipe.init(Gpt::init(config, reference::weight))).layout(layout);
-    let step = jit(move |state: TrainState, tokens: Tensor| recipe.step(state, tokens))
-        .layout(layout)
-        .donate(&[0]);
+    let step = jit(move |state: TrainState, tokens: Tensor| {
+        let (state, loss, _gradients) = recipe.step(state, tokens);
+        (state, loss)
+    })
+    .layout(layout)
+    .donate(&[0]);
     let mut losses = Vec::new();
     run_ahead::<_, Array, Box<dyn Error>>(
         steps,

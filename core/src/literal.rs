@@ -153,6 +153,18 @@ impl Literal {
         })
     }
 
+    /// An array of this type with these bytes: those of all elements in row-major order, in host order, a
+    /// 4-bit integer in a byte of its own.
+    ///
+    /// Returns `None` when they are not as many as the type has.
+    pub fn from_bytes(ty: TensorType, bytes: Vec<u8>) -> Option<Self> {
+        (ty.host_bytes() == bytes.len()).then(|| Literal {
+            splat: false,
+            bytes: bytes.into(),
+            ty,
+        })
+    }
+
     /// A scalar of type `dtype`; `None` when the number is not of that kind (a fraction or a
     /// number out of range for an integer type).
     pub fn scalar(number: Number, dtype: DType) -> Option<Self> {

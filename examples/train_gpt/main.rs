@@ -87,7 +87,10 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 
     // 4. The training step is compiled once, and says what its devices tell each other.
-    let step = move |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
+    let step = move |state: TrainState, tokens: Tensor| {
+        let (state, loss, _gradients) = recipe.step(state, tokens);
+        (state, loss)
+    };
     let step = jit(step).name("train_step").layout(&layout).donate(&[0]);
     let types = state.types();
     let program = step.compile((types, TensorType::new(DType::I32, [batch, window])))?;

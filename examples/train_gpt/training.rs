@@ -47,19 +47,20 @@ impl Recipe {
         }
     }
 
-    pub(crate) fn step(&self, state: TrainState, tokens: Tensor) -> (TrainState, Tensor) {
+    /// The next state, the loss, and the gradients that the state was changed by, before they are clipped.
+    pub(crate) fn step(&self, state: TrainState, tokens: Tensor) -> (TrainState, Tensor, Gpt) {
         let loss = |model: Gpt| self.precision.cast(model).loss(tokens);
         let (loss, gradients) = value_and_grad(loss)(state.model.clone());
-        let (gradients, _norm) = clip_by_global_norm(gradients, 1.0);
+        let (clipped, _norm) = clip_by_global_norm(gradients.clone(), 1.0);
         let (model, moments) = self
             .adam
-            .update(state.model, gradients, state.moments, state.step);
+            .update(state.model, clipped, state.moments, state.step);
         let step = state.step + 1;
         let state = TrainState {
             model,
             moments,
             step,
         };
-        (state, loss)
+        (state, loss, gradients)
     }
 }

@@ -33,7 +33,10 @@ fn compiled(layout: Layout) -> Program {
     let (config, batch) = Size::Tiny.config();
     let recipe = Recipe::new(1e-3, Precision::F32);
     let init = jit(move || recipe.init(Gpt::init(config, reference::weight))).layout(&layout);
-    let step = jit(move |state: TrainState, tokens: Tensor| recipe.step(state, tokens));
+    let step = jit(move |state: TrainState, tokens: Tensor| {
+        let (state, loss, _gradients) = recipe.step(state, tokens);
+        (state, loss)
+    });
     let step = step.name("train_step").layout(&layout).donate(&[0]);
     let state = init.call(()).unwrap();
     let types = state.types();

@@ -5,6 +5,7 @@
 mod ahead;
 mod array;
 pub mod cache;
+mod check;
 mod error;
 mod intern;
 mod jit;
@@ -17,6 +18,10 @@ mod runtime;
 
 pub use ahead::{AheadOptions, AheadProgram};
 pub use array::{Array, ArrayTree, Reshard, Shard, Sharding, TypeTree};
+pub use check::{
+    AxisTraffic, CheckOptions, DeviceBytes, Difference, LayoutCheck, LayoutRow, LayoutTable,
+    Measured, Quantity, Tolerance, Verdict, check_function, check_layouts,
+};
 pub use error::{
     AheadFault, ArgumentFault, Error, ErrorCode, HostFault, LayoutFault, PjrtError, Result,
 };

@@ -97,9 +97,8 @@ impl ErrorFeedback {
                 }
             });
             let mut types = gradients.leaves().into_iter().map(|g| g.dtype());
-            let sums = sums.replace_leaves(&mut |_, sum| {
-                types.next().map_or(*sum, |dtype| sum.cast(dtype))
-            });
+            let sums = sums
+                .replace_leaves(&mut |_, sum| types.next().map_or(*sum, |dtype| sum.cast(dtype)));
             let errors = errors.replace_leaves(&mut |_, e| e.expand_dims(0));
             (sums, Replicas(errors))
         })

@@ -103,7 +103,9 @@ impl Quantization {
         if ty.element_count() == 0 {
             return x.cast(DType::F32);
         }
-        let rows = x.cast(DType::F32).reshape([ty.element_count() / length, length]);
+        let rows = x
+            .cast(DType::F32)
+            .reshape([ty.element_count() / length, length]);
         let own = self.fitted(length);
         let missing = length.next_multiple_of(own.block) - length;
         let bytes = own.encode(rows.pad(1, 0, missing as isize, 0));
@@ -172,7 +174,17 @@ mod tests {
 
     #[test]
     fn blocks_are_no_longer_than_rows() {
-        let of = |block, row| Quantization { code: Code::Int8, block }.fitted(row).block;
-        assert_eq!([of(256, 10), of(256, 1000), of(0, 10), of(8, 0)], [10, 256, 1, 1]);
+        let of = |block, row| {
+            Quantization {
+                code: Code::Int8,
+                block,
+            }
+            .fitted(row)
+            .block
+        };
+        assert_eq!(
+            [of(256, 10), of(256, 1000), of(0, 10), of(8, 0)],
+            [10, 256, 1, 1]
+        );
     }
 }

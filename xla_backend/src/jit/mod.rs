@@ -286,6 +286,18 @@ impl<S, F: Function<S>> Jit<S, F> {
         compile::compile_ahead(&self.f, &types, &self.options, (cluster, with))
     }
 
+    /// [`Jit::compile`] for the types of these arrays, wherever they lie.
+    #[track_caller]
+    pub(crate) fn compile_like(&self, args: &On<F::Args, Array>) -> Result<Program> {
+        let signature = |array: &Array| Signature {
+            ty: array.shared_type().clone(),
+            sharding: None,
+        };
+        let runtime = self.runtime_for_mesh()?;
+        let compiled = self.specialize(args, signature, &runtime)?;
+        Ok(compiled.program.clone())
+    }
+
     fn runtime_for_mesh(&self) -> Result<Runtime> {
         let devices = self.options.layout.mesh().device_count();
         match &self.options.runtime {

@@ -259,7 +259,9 @@ impl Lowering<'_> {
         let groups = || self.annotations.groups(&collective.axes);
         let channel = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
         let text = match &collective.kind {
-            CollectiveOp::Vary | CollectiveOp::AssumeInvariant | CollectiveOp::AxisIndex => return smallvec![x[0]],
+            CollectiveOp::Vary | CollectiveOp::AssumeInvariant | CollectiveOp::AxisIndex => {
+                return smallvec![x[0]];
+            }
             CollectiveOp::Ppermute(pairs) if alone => {
                 // The one device has its own value, or nothing.
                 match pairs.is_empty() {

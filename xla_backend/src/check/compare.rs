@@ -1,0 +1,290 @@
+//! How far two results are from each other.
+
+use serde::Serialize;
+use shardax_core::{DType, Literal, TensorType};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+
+/// How far results may be from those of one device, relative to what [`Difference::relative`] says.
+///
+/// Values that are not of a floating-point type must be equal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Of the loss of every step.
+    pub loss: f64,
+    /// Of every leaf of the gradients of the first step.
+    pub gradients: f64,
+    /// Of every leaf of the state after the last step.
+    pub state: f64,
+    /// Of every leaf of the results of a function.
+    pub results: f64,
+}
+
+impl Tolerance {
+    /// For programs that compute in f32: 1e-5, and 1e-2 of the state.
+    ///
+    /// Sums over devices are added in another order, which changes the last bits. An optimizer that
+    /// divides by the root of the second moment makes of a gradient that is 0 up to rounding (that of the
+    /// bias of keys in attention is) an update of the size of the learning rate and of either sign,
+    /// whence the bound of the state; losses do not depend on such parameters.
+    pub const F32: Self = Tolerance {
+        loss: 1e-5,
+        gradients: 1e-5,
+        state: 1e-2,
+        results: 1e-5,
+    };
+
+    /// For programs that compute in bf16: 5e-3 of the loss, 5e-2 of gradients and results, 1e-1 of the
+    /// state.
+    ///
+    /// bf16 keeps 8 bits: each rounding is off by up to 2^-9, 2e-3. A layout that splits a contraction
+    /// rounds partial sums instead of the sum, so every activation after it is off by a rounding or
+    /// two, and gradients collect those of all layers, forward and backward.
+    pub const BF16: Self = Tolerance {
+        loss: 5e-3,
+        gradients: 5e-2,
+        state: 1e-1,
+        results: 5e-2,
+    };
+
+    fn of(&self, quantity: Quantity) -> f64 {
+        match quantity {
+            Quantity::Loss => self.loss,
+            Quantity::Gradients => self.gradients,
+            Quantity::State => self.state,
+            Quantity::Results => self.results,
+        }
+    }
+}
+
+/// What of a program is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// The losses of all steps.
+    Loss,
+    /// The gradients of the first step.
+    Gradients,
+    /// The state after the last step.
+    State,
+    /// The results of a function.
+    Results,
+}
+
+impl Quantity {
+    /// As a table is headed with it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Quantity::Loss => "loss",
+            Quantity::Gradients => "gradients",
+            Quantity::State => "state",
+            Quantity::Results => "results",
+        }
+    }
+}
+
+/// The largest difference in all leaves of one quantity.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// What was compared.
+    pub quantity: Quantity,
+    /// The difference, divided by the largest magnitude in the leaf on one device, or by a thousandth of that in
+    /// all leaves of the quantity if this is larger: a leaf that is 0 up to rounding has none of
+    /// its own. Of losses, each is divided by itself. Infinite where one is a NaN and the other is not; 0 if
+    /// nothing differs.
+    pub relative: f64,
+    /// What it may be.
+    pub tolerance: f64,
+    /// The leaf; empty if nothing differs.
+    pub path: String,
+    /// The element of the leaf; of losses, the step, from 0.
+    pub element: Vec<usize>,
+    /// The value there.
+    pub found: f64,
+    /// The value on one device.
+    pub expected: f64,
+}
+
+/// The values of an array.
+pub(super) struct Leaf {
+    pub path: String,
+    pub ty: TensorType,
+    pub numbers: Vec<f64>,
+}
+
+/// The leaves of a quantity.
+pub(super) struct Part {
+    quantity: Quantity,
+    leaves: Vec<Leaf>,
+}
+
+/// How many leaves a message names.
+const SHOWN: usize = 3;
+
+impl Part {
+    pub(super) fn new(quantity: Quantity, leaves: Vec<Leaf>) -> Self {
+        Part { quantity, leaves }
+    }
+
+    /// The losses of all steps.
+    pub(super) fn of_steps(losses: Vec<f64>) -> Self {
+        let leaf = Leaf {
+            path: "loss".to_owned(),
+            ty: TensorType::new(DType::F32, [losses.len()]),
+            numbers: losses,
+        };
+        Part::new(Quantity::Loss, vec![leaf])
+    }
+
+    /// The largest difference from `wanted`; leaves beyond the tolerance are told in `problems`.
+    pub(super) fn compare(
+        &self,
+        wanted: &Part,
+        tolerance: &Tolerance,
+        problems: &mut Vec<String>,
+    ) -> Difference {
+        let largest = largest(wanted.leaves.iter().flat_map(|leaf| &leaf.numbers));
+        let mut worst = Difference {
+            quantity: self.quantity,
+            relative: 0.0,
+            tolerance: tolerance.of(self.quantity),
+            path: String::new(),
+            element: Vec::new(),
+            found: 0.0,
+            expected: 0.0,
+        };
+        let mut beyond = Vec::new();
+        if self.leaves.len() != wanted.leaves.len() {
+            let (found, wanted) = (self.leaves.len(), wanted.leaves.len());
+            let name = self.quantity.name();
+            problems.push(format!(
+                "{name}: {found} leaves, and {wanted} on one device"
+            ));
+        }
+        for (found, wanted) in self.leaves.iter().zip(&wanted.leaves) {
+            if found.ty != wanted.ty {
+                let (path, name) = (&found.path, self.quantity.name());
+                let (found, wanted) = (&found.ty, &wanted.ty);
+                problems.push(format!(
+                    "{name} `{path}` is {found}, and {wanted} on one device"
+                ));
+                continue;
+            }
+            let own = self.difference(found, wanted, largest, worst.tolerance);
+            if own.relative > own.tolerance {
+                beyond.push(own.clone());
+            }
+            if own.relative > worst.relative {
+                worst = own;
+            }
+        }
+        beyond.sort_by(|a, b| b.relative.total_cmp(&a.relative));
+        problems.extend(beyond.iter().take(SHOWN).map(Difference::to_string));
+        if beyond.len() > SHOWN {
+            let more = beyond.len() - SHOWN;
+            problems.push(format!(
+                "and {more} more leaves of the {}",
+                self.quantity.name()
+            ));
+        }
+        worst
+    }
+
+    fn difference(&self, found: &Leaf, wanted: &Leaf, all: f64, tolerance: f64) -> Difference {
+        let own = largest(&wanted.numbers).max(all * 1e-3);
+        let is_float = wanted.ty.dtype.is_float() || wanted.ty.dtype == DType::C64;
+        let relative = |(&a, &b): (&f64, &f64)| {
+            let scale = match self.quantity {
+                Quantity::Loss => b.abs(),
+                _ => own,
+            };
+            match (a - b).abs() {
+                _ if a == b || a.is_nan() && b.is_nan() => 0.0,
+                _ if !is_float => f64::INFINITY,
+                off if off.is_finite() && scale > 0.0 => off / scale,
+                _ => f64::INFINITY,
+            }
+        };
+        let numbers = found.numbers.iter().zip(&wanted.numbers);
+        let worst = numbers
+            .map(relative)
+            .enumerate()
+            .max_by(|a, b| a.1.total_cmp(&b.1));
+        let (position, relative) = worst.unwrap_or((0, 0.0));
+        let at = |leaf: &Leaf| leaf.numbers.get(position).copied().unwrap_or(0.0);
+        Difference {
+            quantity: self.quantity,
+            relative,
+            tolerance,
+            path: found.path.clone(),
+            element: element(&wanted.ty, position),
+            found: at(found),
+            expected: at(wanted),
+        }
+    }
+}
+
+/// The largest finite magnitude.
+fn largest<'a>(numbers: impl IntoIterator<Item = &'a f64>) -> f64 {
+    let magnitudes = numbers.into_iter().map(|v| v.abs());
+    magnitudes.filter(|v| v.is_finite()).fold(0.0, f64::max)
+}
+
+/// The indices of the element at a position in row-major order.
+fn element(ty: &TensorType, mut position: usize) -> Vec<usize> {
+    let mut indices: Vec<usize> = Vec::new();
+    for &size in ty.shape.iter().rev() {
+        indices.push(position % size.max(1));
+        position /= size.max(1);
+    }
+    indices.reverse();
+    indices
+}
+
+/// The values of an array; of a complex one, real parts and imaginary ones by turns.
+pub(super) fn read(array: &Array) -> Result<Vec<f64>> {
+    let bytes = array.to_bytes()?;
+    let literal = Literal::from_bytes(array.ty().clone(), bytes);
+    let literal = literal.ok_or_else(|| Error::ElementCount {
+        array: array.ty().to_string(),
+        expected: array.ty().element_count(),
+        actual: 0,
+    })?;
+    Ok(literal.numbers().iter().map(|n| n.as_f64()).collect())
+}
+
+/// ``gradients `blocks.w1`[0, 3, 17]: 0.125, and 0.25 on one device; off by 5.0e-1 of ..., allowed is 1.0e-5``
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Difference {
+            relative,
+            tolerance,
+            ref path,
+            ref element,
+            found,
+            expected,
+            ..
+        } = *self;
+        match self.quantity {
+            Quantity::Loss => write!(f, "loss of step {}", element.first().unwrap_or(&0))?,
+            quantity => {
+                write!(f, "{}", quantity.name())?;
+                if !path.is_empty() {
+                    write!(f, " `{path}`")?;
+                }
+                if !element.is_empty() {
+                    write!(f, " at {element:?}")?;
+                }
+            }
+        }
+        write!(f, ": {found:e}, and {expected:e} on one device")?;
+        if relative.is_finite() {
+            write!(
+                f,
+                "; relatively {relative:.1e}, and {tolerance:.0e} is allowed"
+            )?;
+        }
+        Ok(())
+    }
+}
