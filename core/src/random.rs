@@ -6,6 +6,7 @@
 //! of devices. For the same seed they equal JAX's default generator's.
 
 mod gamma;
+mod guard;
 mod order;
 mod threefry;
 
@@ -20,6 +21,7 @@ use crate::tensor::{Operand, Tensor, concatenate};
 use crate::trace::{fail, method};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
+pub use guard::only_keys_from_inside;
 use threefry::{Counts, threefry2x32, threefry2x32_rolled};
 
 /// A random key: two 32-bit words, a leaf of type `u32[2]`.
@@ -72,6 +74,7 @@ impl Key {
     /// The key of a seed that is written in the program.
     #[track_caller]
     pub fn from_seed(seed: u64) -> Key {
+        guard::check(None);
         Key(Tensor::constant(&Key::seed_words(seed), [2]))
     }
 
@@ -121,6 +124,7 @@ impl Key {
     }
 
     fn words(self) -> [Tensor; 2] {
+        guard::check(Some(self.0));
         let ty = self.0.ty();
         if !ty.is_like(&TensorType::new(DType::U32, [2])) {
             let problem = format!("the key is {ty}, not u32[2]");

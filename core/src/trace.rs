@@ -23,8 +23,8 @@ use crate::tensor::Tensor;
 use crate::types::TensorType;
 use crate::vary::{Agreed, agreed, is_elementary};
 
-/// The identity of a frame, different for every frame of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The identity of a frame, different for every frame of the process; later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FrameId(u32);
 
 /// The outermost scope of equations that a backward pass consists of.
@@ -87,6 +87,11 @@ impl Drop for OpenFrame {
 /// Traces `f` into a frame of its own.
 pub(crate) fn region<R>(f: impl FnOnce() -> R) -> Region<R> {
     within_frame(false, f)
+}
+
+/// The innermost frame, if anything is being traced.
+pub(crate) fn current_frame() -> Option<FrameId> {
+    FRAMES.with_borrow(|frames| frames.last().map(|frame| frame.id))
 }
 
 /// Traces `f` as a program that captures nothing.

@@ -25,6 +25,8 @@ pub(crate) struct Gpt<L = Tensor> {
     pub(crate) wpe: L,
     pub(crate) blocks: Stack<Block<L>>,
     pub(crate) lnf: LayerNorm<L>,
+    /// Whether a layer's values are computed again in the backward pass rather than kept.
+    pub(crate) remat: bool,
 }
 
 #[derive(Clone, Debug, Module)]
@@ -83,7 +85,11 @@ impl Gpt {
         let positions = self.wpe.slice(0, ..tokens.size(1));
         let h = self.wte.take(tokens, 0) + positions;
         let blocks = self.blocks.clone();
-        let h = blocks.scan(h, |h: Tensor, block: Block| block.forward(h));
+        let forward = |(block, h): (Block, Tensor)| block.forward(h);
+        let h = blocks.scan(h, |h: Tensor, block: Block| match self.remat {
+            true => remat(forward)((block, h)),
+            false => forward((block, h)),
+        });
         self.lnf.forward(h)
     }
 
@@ -128,6 +134,7 @@ impl Gpt {
                 b2: zeros(&[l, d]),
             }),
             lnf: LayerNorm::init(&[d]),
+            remat: false,
         }
     }
 }

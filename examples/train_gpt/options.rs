@@ -37,6 +37,12 @@ pub(crate) struct Options {
     /// The element type that the model computes in; parameters are always kept in f32
     #[arg(long, default_value = "f32")]
     pub(crate) dtype: Dtype,
+    /// In how many parts, one after the other, a batch is taken
+    #[arg(long, default_value = "1")]
+    pub(crate) micro_batches: NonZeroUsize,
+    /// Computes the values of a layer again in the backward pass instead of keeping them
+    #[arg(long)]
+    pub(crate) remat: bool,
     /// Determines initial weights, which text is seen when, and the text that is sampled
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
@@ -111,7 +117,11 @@ impl Options {
             Dtype::F32 => Precision::F32,
             Dtype::Bf16 => Precision::BF16,
         };
-        Recipe::new(lr, precision)
+        Recipe {
+            micro_batches: self.micro_batches.get(),
+            remat: self.remat,
+            ..Recipe::new(lr, precision)
+        }
     }
 
     pub(crate) fn steps(&self) -> usize {

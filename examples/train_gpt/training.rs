@@ -1,7 +1,7 @@
 //! The training step: one function from a state and tokens to the next state and the loss.
 
 use shardax::prelude::*;
-use shardax::train::{AdamW, Moments, Precision, clip_by_global_norm};
+use shardax::train::{AdamW, Moments, Precision, accumulate, clip_by_global_norm};
 
 use crate::model::Gpt;
 
@@ -19,6 +19,10 @@ pub(crate) struct TrainState<L = Tensor> {
 pub(crate) struct Recipe {
     pub(crate) adam: AdamW,
     pub(crate) precision: Precision,
+    /// In how many parts, one after the other, a batch is taken.
+    pub(crate) micro_batches: usize,
+    /// Whether the values of a layer are computed again in the backward pass.
+    pub(crate) remat: bool,
 }
 
 impl Recipe {
@@ -35,7 +39,12 @@ impl Recipe {
             decays: is_weight,
             ..AdamW::default()
         };
-        Recipe { adam, precision }
+        Recipe {
+            adam,
+            precision,
+            micro_batches: 1,
+            remat: false,
+        }
     }
 
     pub(crate) fn init(&self, model: Gpt) -> TrainState {
@@ -49,8 +58,15 @@ impl Recipe {
 
     /// The next state, the loss, and the gradients that the state was changed by, before they are clipped.
     pub(crate) fn step(&self, state: TrainState, tokens: Tensor) -> (TrainState, Tensor, Gpt) {
-        let loss = |model: Gpt| self.precision.cast(model).loss(tokens);
-        let (loss, gradients) = value_and_grad(loss)(state.model.clone());
+        let remat = self.remat;
+        let loss = |model: Gpt, tokens: Tensor| {
+            let model = Gpt { remat, ..model };
+            self.precision.cast(model).loss(tokens)
+        };
+        let (loss, gradients) = match self.micro_batches {
+            1 => value_and_grad(|model: Gpt| loss(model, tokens))(state.model.clone()),
+            parts => accumulate(parts, loss)(state.model.clone(), tokens),
+        };
         let (clipped, _norm) = clip_by_global_norm(gradients.clone(), 1.0);
         let (model, moments) = self
             .adam

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accumulate;
 mod clip;
 pub mod collectives;
 mod data;
@@ -22,6 +23,7 @@ mod replicas;
 mod run_ahead;
 mod trees;
 
+pub use accumulate::{accumulate, accumulate_weighted};
 pub use clip::{clip_by_global_norm, global_norm};
 pub use data::Text;
 pub use error::{Error, Result};

@@ -16,7 +16,7 @@ use shardax::{
 use crate::model::Gpt;
 use crate::reference::{self, Size};
 use crate::training::{Recipe, TrainState};
-use plan::Plan;
+use plan::{MICRO_BATCHES, Plan};
 
 /// What to check.
 #[derive(Args)]
@@ -97,7 +97,7 @@ fn check(options: &Options) -> Result<bool, Box<dyn Error>> {
     for (plan, mesh) in cases(options)? {
         for partitioner in options.partitioners() {
             let layout = plan.strategy.layout(mesh.clone())?.partitioner(partitioner);
-            let row = check.row(&plan.to_string(), &layout, step);
+            let row = check.row(&plan.to_string(), &layout, plan.step(recipe));
             if !options.json {
                 if row.heading() != heading {
                     heading = row.heading();
@@ -140,6 +140,19 @@ fn cases(options: &Options) -> Result<Vec<(Plan, Mesh)>, Box<dyn Error>> {
     }
     cases.sort_by_key(|(_, mesh)| mesh.to_string());
     Ok(cases)
+}
+
+impl Plan {
+    /// The step, written as the plan says.
+    fn step(&self, recipe: Recipe) -> impl Fn(TrainState, Tensor) -> (TrainState, Tensor, Gpt) {
+        let micro_batches = if self.accumulates { MICRO_BATCHES } else { 1 };
+        let recipe = Recipe {
+            micro_batches,
+            remat: self.remat,
+            ..recipe
+        };
+        move |state, tokens| recipe.step(state, tokens)
+    }
 }
 
 impl Options {

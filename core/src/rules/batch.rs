@@ -5,6 +5,7 @@
 //! where the results have the dimension. Operands without one are left as they are wherever the
 //! operation allows.
 
+use shardax_sharding::Dim;
 use smallvec::{SmallVec, smallvec};
 
 use super::{collective, conv, gather, window};
@@ -186,6 +187,12 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
         Op::Collective(of) => collective::batch_collective(of, first.tensor, d),
         Op::Shard(constraint) => {
             let mut dims = constraint.dims.clone();
+            // The name is the batch dimension's now: what is called so inside is a part of one element.
+            for dim in dims.iter_mut() {
+                if matches!(dim, Dim::Logical(_)) && *dim == batch.name {
+                    *dim = Dim::Unsharded;
+                }
+            }
             dims.insert(d, batch.name);
             let constraint = Constraint {
                 dims,

@@ -58,6 +58,8 @@ pub fn vmap<A: Tree<Tensor>, R: Tree<Tensor>>(f: impl Fn(A) -> R) -> impl Fn(A) 
 
 /// [`vmap`] whose batch dimension is called `name` in the annotations inside, so that the layout
 /// says how it is split.
+///
+/// A dimension that is called so inside is a part of one element, and is not split then.
 #[track_caller]
 pub fn vmap_named<A: Tree<Tensor>, R: Tree<Tensor>>(
     name: &'static str,
