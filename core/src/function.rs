@@ -2,7 +2,10 @@
 
 use std::panic::Location;
 
-use crate::error::Result;
+use shardax_sharding::Layout;
+
+use crate::context::under;
+use crate::error::{Result, Source};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 use crate::trace::{argument, catch, localize, program};
@@ -142,7 +145,31 @@ pub fn trace_like<S, F: Function<S>, M: Leaf>(
     args: &On<F::Args, M>,
     ty: impl Fn(&M) -> TensorType,
 ) -> Result<Traced<F::Args, F::Output>> {
+    traced_at(f, args, ty, Location::caller())
+}
+
+/// [`trace_like`] for a layout, as [`under`] does it.
+///
+/// # Errors
+///
+/// As for [`trace`].
+#[track_caller]
+pub fn trace_under<S, F: Function<S>, M: Leaf>(
+    layout: &Layout,
+    f: &F,
+    args: &On<F::Args, M>,
+    ty: impl Fn(&M) -> TensorType,
+) -> Result<Traced<F::Args, F::Output>> {
     let source = Location::caller();
+    under(layout, || traced_at(f, args, ty, source))
+}
+
+fn traced_at<S, F: Function<S>, M: Leaf>(
+    f: &F,
+    args: &On<F::Args, M>,
+    ty: impl Fn(&M) -> TensorType,
+    source: Source,
+) -> Result<Traced<F::Args, F::Output>> {
     let traced = catch(|| {
         program(|| {
             let arguments =

@@ -42,7 +42,7 @@ pub use context::{layout, under};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
 pub use float8::{F8E4M3FN, F8E5M2};
-pub use function::{Function, On, Traced, trace, trace_like};
+pub use function::{Function, On, Traced, trace, trace_like, trace_under};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};
 pub use literal::{Element, Literal, Number};
 pub use op::{

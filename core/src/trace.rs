@@ -21,7 +21,7 @@ use crate::rules::shape;
 use crate::simplify::Simplifier;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
-use crate::vary::{Agreed, agreed, is_elementary};
+use crate::vary::{agreed, is_elementary};
 
 /// The identity of a frame, different for every frame of the process; later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -348,9 +348,9 @@ fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
 
 /// Appends an equation to the innermost frame.
 pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
-    let (op, operands) = match agreed(op, operands, source) {
-        Agreed::Operation(op, operands) => (op, operands),
-        Agreed::Operand(operand) => return SmallVec::from_elem(operand, 1),
+    let (op, operands) = agreed(op, operands, source);
+    let Some(op) = op else {
+        return operands.into_iter().collect();
     };
     let outcome = FRAMES.with_borrow_mut(|frames| {
         let operands = resolve(frames, &op, &operands)?;

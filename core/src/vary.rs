@@ -24,18 +24,12 @@ use crate::varying::Varying;
 
 type Operands = SmallVec<[Tensor; 4]>;
 
-/// An operation whose operands agree.
-pub(crate) enum Agreed {
-    Operation(Op, Operands),
-    /// It would change nothing: the operand is the result.
-    Operand(Tensor),
-}
-
-/// The operation with its operands marked where they have to be.
-pub(crate) fn agreed(op: Op, operands: &[Tensor], source: Source) -> Agreed {
+/// The operation with its operands marked where they have to be; none if it would change nothing, and
+/// the operand is the result.
+pub(crate) fn agreed(op: Op, operands: &[Tensor], source: Source) -> (Option<Op>, Operands) {
     let mut operands = Operands::from_slice(operands);
     if !is_manual() {
-        return Agreed::Operation(op, operands);
+        return (Some(op), operands);
     }
     let types: SmallVec<[TensorType; 4]> = operands
         .iter()
@@ -49,7 +43,7 @@ pub(crate) fn agreed(op: Op, operands: &[Tensor], source: Source) -> Agreed {
                 mark(&mut operands, &vary, &[wanted], source);
                 Op::Collective(collective)
             }
-            None => return Agreed::Operand(operands[0]),
+            None => return (None, operands),
         },
         Op::Scan(scan) => {
             let scan = settled_scan(scan, &vary);
@@ -93,7 +87,7 @@ pub(crate) fn agreed(op: Op, operands: &[Tensor], source: Source) -> Agreed {
         }
         op => op,
     };
-    Agreed::Operation(op, operands)
+    (Some(op), operands)
 }
 
 /// Whether the results vary as the operands do together.

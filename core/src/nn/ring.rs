@@ -24,7 +24,6 @@ use crate::context::layout;
 use crate::dtype::DType;
 use crate::literal::Number;
 use crate::tensor::{Operand, Tensor, concatenate};
-use crate::trace::scope;
 use crate::transform::{custom_vjp, manual, scan};
 use crate::tree::Tree;
 
@@ -118,10 +117,8 @@ impl Split {
             };
             Ring::new(&problem, self.ring.clone(), [q, k], blocks).attend([q, k, v])
         };
-        scope("ring_attention", || {
-            let attend = manual((), inputs, queries, region);
-            attend(((q, k, v), mask, options.segments, offset))
-        })
+        let attend = manual((), inputs, queries, region);
+        attend(((q, k, v), mask, options.segments, offset))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shardax_core::{
     CheckPoint, Constraint, Dim, Function, Graph, Leaf, NonFinite, On, Op, Path, Role, Tensor,
-    TensorType, Traced, Tree, ValueId, check_finite, trace_like, under,
+    TensorType, Traced, Tree, ValueId, check_finite, trace_under,
 };
 use shardax_sharding::{Cluster, Layout, Note, PartitionSpec, Partitioner};
 
@@ -121,9 +121,8 @@ fn lower_traced<S, F: Function<S>, M: Leaf>(
     options: &Options,
 ) -> Result<Lowered<F::Args, F::Output>> {
     options.layout.validate()?;
-    let traced = under(&options.layout, || {
-        trace_like(f, args, |leaf| (*signature(leaf).ty).clone())
-    })?;
+    let ty = |leaf: &M| (*signature(leaf).ty).clone();
+    let traced = trace_under(&options.layout, f, args, ty)?;
     let mut signatures = Vec::new();
     args.visit_leaves(&mut Path::root(), &mut |_, leaf| {
         signatures.push(signature(leaf))
