@@ -397,6 +397,48 @@ fn between_two_clients() -> Result<()> {
     Ok(())
 }
 
+/// Moves that nobody awaits, from two threads at once, beside a program with collectives of its own.
+#[test]
+fn many_moves_at_once() -> Result<()> {
+    let runtime = runtime()?;
+    let layout = Layout::new(mesh("x=8")).shard("rows", "x");
+    let norm = jit(|x: Tensor| {
+        x.shard(&[Dim::Logical("rows"), Dim::Unsharded])
+            .square()
+            .sum(..)
+    });
+    let norm = norm.layout(&layout).runtime(&runtime);
+    let start = counting(&[16, 24]);
+    let expected = norm.call(start.clone())?.item::<f32>()?;
+    let walk = || -> Result<()> {
+        // An all-to-all of XLA's, an exchange among 8 devices, and one among 4 and 8.
+        let stops = [
+            on("x=8", ((), "x")),
+            on("x=2,y=2,z=2", (("z", "x"), ())),
+            on("x=2,y=2,z=2", ((), "x")),
+            on("x=4", ("x", ())),
+            on("x=8", ("x", ())),
+        ];
+        let mut x = start.put(&runtime, &stops[4])?;
+        let mut norms = Vec::new();
+        for _ in 0..60 {
+            for stop in &stops {
+                x = x.put(&runtime, stop)?;
+            }
+            norms.push(norm.call(x.clone())?);
+        }
+        for value in norms {
+            assert_eq!(value.item::<f32>()?, expected);
+        }
+        assert_eq!(x.to_bytes()?, start.to_bytes()?);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let walks = [scope.spawn(walk), scope.spawn(walk)];
+        walks.into_iter().try_for_each(|walk| walk.join().unwrap())
+    })
+}
+
 // ---- Donation ----
 
 #[test]

@@ -481,8 +481,10 @@ fn arrays_of_two_clients() -> xla::Result<()> {
         message(add.call((x.clone(), y.clone()))),
         "cannot call `add`:\
          \n  argument `1` f32[3] belongs to another client than the program: make it by programs of the \
-         same runtime, or move it with `Array::put`"
+         same runtime, or move the arguments with `Jit::place`"
     );
+    let placed = add.place((x.clone(), y.clone()))?;
+    assert_eq!(add.call(placed)?.to_vec::<f32>()?, [2.0; 3]);
     let moved = y.put(&one, x.sharding().unwrap())?;
     assert_eq!(add.call((x, moved))?.to_vec::<f32>()?, [2.0; 3]);
     Ok(())

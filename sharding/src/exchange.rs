@@ -377,6 +377,46 @@ mod tests {
         assert_eq!(rounds, [8; 7]);
     }
 
+    /// Every way to split two dimensions by the axes of a mesh.
+    fn specs(mesh: &Mesh) -> Vec<PartitionSpec> {
+        let mut specs = vec![[Vec::new(), Vec::new()]];
+        for axis in mesh.axes() {
+            for [rows, columns] in specs.clone() {
+                for at in 0..=rows.len() {
+                    let mut rows = rows.clone();
+                    rows.insert(at, axis.name().to_owned());
+                    specs.push([rows, columns.clone()]);
+                }
+                for at in 0..=columns.len() {
+                    let mut columns = columns.clone();
+                    columns.insert(at, axis.name().to_owned());
+                    specs.push([rows.clone(), columns]);
+                }
+            }
+        }
+        specs.into_iter().map(PartitionSpec::new).collect()
+    }
+
+    /// So it is between any two specs on one mesh: all send alike, in no more rounds than the bound has
+    /// pieces.
+    #[test]
+    fn nobody_sends_more_than_the_most_that_somebody_receives() {
+        for text in ["x=2,y=2,z=2", "x=2,y=3,z=2", "x=4,y=4", "x=2,y=8"] {
+            let mesh: Mesh = text.parse().unwrap();
+            let shape = [48, 48];
+            let specs = specs(&mesh);
+            let blocks = specs.iter().map(|spec| Blocks::new(spec, &mesh, &shape));
+            let blocks: Vec<Blocks> = blocks.collect::<Result<_, _>>().unwrap();
+            for (from, old) in blocks.iter().zip(&specs) {
+                for (to, new) in blocks.iter().zip(&specs) {
+                    let exchange = exchange(from, to);
+                    let sent = exchange.rounds().len() * exchange.piece_elements();
+                    assert_eq!(sent, exchange.most_received(), "{old} to {new} on {mesh}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn other_numbers_of_devices() {
         let eight = blocks("x=8", PartitionSpec::new(["x"]), &[16]);

@@ -242,7 +242,7 @@ impl Program {
                     self.about(*argument, "is donated, and the same array is also another argument or used by another thread: pass a copy, or do not donate it")
                 }
                 ArgumentFault::DonatedInUse { argument, .. } => self.about(*argument, "is the same array as an argument that is donated, of this call or of one in another thread: pass a copy, or do not donate it"),
-                ArgumentFault::Client { argument, .. } => self.about(*argument, "belongs to another client than the program: make it by programs of the same runtime, or move it with `Array::put`"),
+                ArgumentFault::Client { argument, .. } => self.about(*argument, "belongs to another client than the program: make it by programs of the same runtime, or move the arguments with `Jit::place`"),
                 other => other.to_string(),
             };
             if !named.contains(&text) {
