@@ -60,6 +60,8 @@ mod documents {
     struct ControlFlow;
     #[doc = include_str!("../docs/guide/randomness.md")]
     struct Randomness;
+    #[doc = include_str!("../docs/guide/arrays.md")]
+    struct Arrays;
     #[doc = include_str!("../docs/guide/debugging.md")]
     struct Debugging;
     #[doc = include_str!("../docs/collectives.md")]
