@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use shardax::prelude::*;
+use shardax::train::AdamW;
 use shardax::xla::report::CollectiveKind;
 use shardax::xla::{Error, Result};
 use shardax::{PartitionSpec, Reshard, Runtime, Sharding, TypeTree};
@@ -623,6 +624,29 @@ fn a_state_goes_on_under_another_layout() -> Result<()> {
     assert!(host.up.sharding().is_none());
     assert_eq!(host.up.to_bytes()?, split.up.to_bytes()?);
     assert!(jit(train).layout(&layouts[2]).call((host, batch)).is_ok());
+    Ok(())
+}
+
+/// Optimizer state lies as the layout says of state: under ZeRO-1 an eighth on each device, beside
+/// parameters that are whole.
+#[test]
+fn optimizer_state_moves_as_state() -> Result<()> {
+    let adam = AdamW::default();
+    let init = |model: State| {
+        let moments = adam.init(&model);
+        (model, moments)
+    };
+    let model = fresh();
+    let step = Array::from_slice(&[0f32], [])?;
+    let (model, moments) = jit(init).call(State { step, ..model })?;
+    let layout = Layout::zero1(mesh("data=8"))?;
+    let (model, moments) = (model, moments).place(&layout)?;
+    let whole = |array: &Array| array.buffers()[7].dims() == array.shape();
+    assert!(whole(&model.up) && whole(&model.down));
+    for array in [&moments.first.up, &moments.second.down] {
+        let elements: usize = array.buffers()[7].dims().iter().product();
+        assert_eq!(elements * 8, 16 * 32);
+    }
     Ok(())
 }
 
