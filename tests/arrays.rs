@@ -54,9 +54,17 @@ impl Random {
     /// A spec that may fit an array of this rank, and may not.
     fn spec(&mut self, mesh: &Mesh, rank: usize) -> PartitionSpec {
         let mut entries = vec![Vec::new(); rank];
+        let mut axes = Vec::new();
         for axis in mesh.axes() {
+            let (name, size) = (axis.name(), axis.size());
+            match size % 4 == 0 && self.below(3) == 0 {
+                true => axes.extend([format!("{name}:(1)2"), format!("{name}:(2){}", size / 2)]),
+                false => axes.push(name.to_owned()),
+            }
+        }
+        for axis in axes {
             match self.below(rank + 1) {
-                d if d < rank => entries[d].push(axis.name().to_owned()),
+                d if d < rank => entries[d].push(axis),
                 _ => {}
             }
         }
@@ -624,6 +632,23 @@ fn a_state_goes_on_under_another_layout() -> Result<()> {
     assert!(host.up.sharding().is_none());
     assert_eq!(host.up.to_bytes()?, split.up.to_bytes()?);
     assert!(jit(train).layout(&layouts[2]).call((host, batch)).is_ok());
+    Ok(())
+}
+
+#[test]
+fn a_layout_speaks_of_paths_and_of_parts_of_axes() -> Result<()> {
+    let layout = Layout::new(mesh("x=8"))
+        .shard("embed", "x:(1)2")
+        .override_spec("down", ("x:(2)4", "?"))
+        .override_spec("step", ());
+    let state = fresh().place(&layout)?;
+    assert_eq!(state.up.buffers()[3].dims(), [8, 32]);
+    assert_eq!(state.down.buffers()[3].dims(), [8, 16]);
+    assert_eq!(state.down.sharding(), Some(&on("x=8", ("x:(2)4", ()))));
+    // An override says of a leaf without annotation where it lies, so it does not stay on the host.
+    assert_eq!(state.step.sharding(), Some(&on("x=8", ())));
+    let step = jit(train).layout(&layout);
+    step.call((state, counting(&[8, 16])))?;
     Ok(())
 }
 

@@ -15,8 +15,9 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// `spec` on `mesh`.
+    /// `spec` on `mesh`. What the spec leaves open to a partitioner is closed: an array lies somewhere.
     pub fn new(mesh: Mesh, spec: PartitionSpec) -> Self {
+        let spec = spec.closed();
         Sharding { mesh, spec }
     }
 

@@ -21,8 +21,8 @@ pub trait ArrayTree: Tree<Array> {
         self.map_leaves(&mut Path::root(), &mut |_, array| array.ty().clone())
     }
 
-    /// Every array where a layout wants it, as its annotation and its role say: a state that was trained
-    /// under one layout goes on under another.
+    /// Every array where a layout wants it, as its annotation, its path and its role say: a state that
+    /// was trained under one layout goes on under another.
     ///
     /// Arrays on devices move as [`Array::reshard`] says, with the least communication; those on the
     /// host are put there. Where nothing has to move the result shares memory with this tree. An array
@@ -134,21 +134,22 @@ pub trait TypeTree: Tree<TensorType> {
 
 impl<T: Tree<TensorType>> TypeTree for T {}
 
-/// Where a layout puts an annotated leaf at rest; `None` without annotation.
+/// Where a layout puts a leaf at rest; `None` if it says nothing of its dimensions or its path.
 fn place_of_leaf(
     layout: &Layout,
     path: &Path,
     ty: &TensorType,
 ) -> Result<Option<Arc<Sharding>>, Vec<LayoutFault>> {
-    let Some(dims) = path.dims() else {
+    let (role, name, dims) = (path.role(), path.to_string(), path.dims());
+    if dims.is_none() && layout.overridden(role, &name).is_none() {
         return Ok(None);
-    };
+    }
     let fault = |fault| LayoutFault {
         what: described(path, ty),
         source: None,
         fault,
     };
-    match layout.resolve(path.role(), &dims, &ty.shape) {
+    match layout.resolve_leaf(role, &name, dims.as_deref(), &ty.shape) {
         Ok(resolved) => {
             let sharding = Sharding::new(layout.mesh().clone(), resolved.spec);
             Ok(Some(intern_sharding(sharding)))
