@@ -8,6 +8,7 @@ mod calls;
 mod control_flow;
 mod derivatives;
 mod layouts;
+mod manual;
 mod operations;
 mod traces;
 
@@ -44,12 +45,13 @@ macro_rules! chapter {
 }
 use chapter;
 
-const CHAPTERS: [Chapter; 6] = [
+const CHAPTERS: [Chapter; 7] = [
     operations::CHAPTER,
     traces::CHAPTER,
     derivatives::CHAPTER,
     control_flow::CHAPTER,
     layouts::CHAPTER,
+    manual::CHAPTER,
     calls::CHAPTER,
 ];
 

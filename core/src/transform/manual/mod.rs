@@ -335,7 +335,7 @@ fn refuse(faults: Vec<String>, source: Source) {
     }
     let problem = match faults.as_slice() {
         [one] => one.clone(),
-        all => format!("\n  - {}", all.join("\n  - ")),
+        all => format!("{} faults:\n  - {}", all.len(), all.join("\n  - ")),
     };
     let op = "manual";
     fail_at(ErrorKind::Argument { op, problem }, None, source)
