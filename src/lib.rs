@@ -62,6 +62,8 @@ mod documents {
     struct Randomness;
     #[doc = include_str!("../docs/guide/arrays.md")]
     struct Arrays;
+    #[doc = include_str!("../docs/guide/manual.md")]
+    struct Manual;
     #[doc = include_str!("../docs/guide/debugging.md")]
     struct Debugging;
     #[doc = include_str!("../docs/collectives.md")]
