@@ -62,6 +62,12 @@ pub enum Error {
         /// Everything that is wrong, each with the rule's name.
         faults: Vec<RuleFault>,
     },
+    /// A file is not that of a layout.
+    #[error("cannot read the layout:{}", list(faults))]
+    File {
+        /// Everything that is wrong, each with its line and key.
+        faults: Vec<FileFault>,
+    },
     /// Several names of a composition are none that are known.
     #[error("cannot read the layout `{text}`:{}", list(faults))]
     Strategy {
@@ -197,6 +203,18 @@ pub struct RuleFault {
     pub fault: SpecFault,
 }
 
+/// One thing that is wrong with a file of a layout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}{}: {problem}", at_key(key))]
+pub struct FileFault {
+    /// The line, from 1.
+    pub line: usize,
+    /// The key, with those of the tables that it is in; empty where the text is no TOML.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
 /// One thing that composed layouts differ in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -220,6 +238,13 @@ pub(crate) fn list<T: fmt::Display>(faults: &[T]) -> String {
             .iter()
             .map(|fault| format!("\n  - {fault}"))
             .collect(),
+    }
+}
+
+fn at_key(key: &str) -> String {
+    match key {
+        "" => String::new(),
+        key => format!(", `{key}`"),
     }
 }
 

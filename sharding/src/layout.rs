@@ -342,7 +342,7 @@ impl Layout {
         }
     }
 
-    fn faults_of(&self, rule: &str, axes: &Axes) -> Vec<RuleFault> {
+    pub(crate) fn faults_of(&self, rule: &str, axes: &Axes) -> Vec<RuleFault> {
         let fault_of = |(index, axis): (usize, &String)| {
             let before = &axes.names()[..index];
             if self.mesh.part(axis).is_none() {
@@ -398,6 +398,42 @@ const OVERRIDE: &str = "   (by path)";
 /// What a layout prints behind what it says of a named value.
 const NAMED: &str = "   (values of that name)";
 
+/// A rule as it is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// What the rule is for.
+    pub(crate) subject: String,
+    /// What it says of it.
+    pub(crate) says: String,
+    /// Which kind of rule it is, where that is not plain.
+    pub(crate) kind: &'static str,
+}
+
+impl Layout {
+    /// The rules, one line each.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let line = |subject: String, says: String, kind| Line {
+            subject,
+            says,
+            kind,
+        };
+        let named = |rule: &Rule, kind| line(rule.name.clone(), rule.to_string(), kind);
+        let mut lines: Vec<Line> = Vec::new();
+        lines.extend(self.rules.iter().map(|rule| named(rule, "")));
+        lines.extend(self.storage_rules.iter().map(|rule| named(rule, AT_REST)));
+        let every = self
+            .every()
+            .into_iter()
+            .filter(|(_, axes)| !axes.is_empty());
+        lines.extend(every.map(|(kind, axes)| line(kind.name().into(), bare(axes), kind.remark())));
+        let overrides = self.overrides.iter();
+        lines.extend(overrides.map(|one| line(one.to_string(), one.spec.to_string(), OVERRIDE)));
+        let constrained = self.constrained.iter();
+        lines.extend(constrained.map(|one| line(one.name.clone(), one.spec.to_string(), NAMED)));
+        lines
+    }
+}
+
 /// The mesh on one line, then one line a rule.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -408,26 +444,16 @@ impl fmt::Display for Layout {
             "mesh {}, {count} device{plural}, partitioner {}",
             self.mesh, self.partitioner
         )?;
-        let line = |rule: &Rule, remark| (rule.name.clone(), rule.to_string(), remark);
-        let mut lines: Vec<(String, String, &str)> = Vec::new();
-        lines.extend(self.rules.iter().map(|rule| line(rule, "")));
-        lines.extend(self.storage_rules.iter().map(|rule| line(rule, AT_REST)));
-        let every = self
-            .every()
-            .into_iter()
-            .filter(|(_, axes)| !axes.is_empty());
-        lines.extend(every.map(|(kind, axes)| (kind.name().to_owned(), bare(axes), kind.remark())));
-        let overrides = self.overrides.iter();
-        lines.extend(overrides.map(|one| (one.to_string(), one.spec.to_string(), OVERRIDE)));
-        let constrained = self.constrained.iter();
-        lines.extend(constrained.map(|one| (one.name.clone(), one.spec.to_string(), NAMED)));
-        let width = lines
-            .iter()
-            .map(|(name, ..)| name.chars().count())
-            .max()
-            .unwrap_or(0);
-        for (name, axes, remark) in lines {
-            writeln!(f, "  {name:width$} -> {axes}{remark}")?;
+        let lines = self.lines();
+        let width = lines.iter().map(|line| line.subject.chars().count()).max();
+        let width = width.unwrap_or(0);
+        for Line {
+            subject,
+            says,
+            kind,
+        } in lines
+        {
+            writeln!(f, "  {subject:width$} -> {says}{kind}")?;
         }
         Ok(())
     }

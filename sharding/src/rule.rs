@@ -1,6 +1,7 @@
 //! The rules of a layout for logical names.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::axes::Axes;
 use crate::error::RuleConflict;
@@ -46,11 +47,32 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Rules in the order in which their names were first given, at most one for each.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// Rules in the order in which their names were first given, at most one for each. The order is for
+/// readers: rules in another order are equal.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rules(Vec<Rule>);
 
+impl PartialEq for Rules {
+    fn eq(&self, other: &Self) -> bool {
+        self.sorted() == other.sorted()
+    }
+}
+
+impl Eq for Rules {}
+
+impl Hash for Rules {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sorted().hash(state);
+    }
+}
+
 impl Rules {
+    fn sorted(&self) -> Vec<&Rule> {
+        let mut rules: Vec<&Rule> = self.0.iter().collect();
+        rules.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        rules
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter()
     }

@@ -1,0 +1,297 @@
+//! What a layout says beyond rules for names reaches the compiled program, and changes no number: parts
+//! of axes, open dimensions, priorities, overrides by path and constraints on named values.
+
+use shardax::prelude::*;
+use shardax::train::AdamW;
+use shardax::{PartitionSpec, Partitioner, Role};
+
+fn data8() -> Mesh {
+    Mesh::new([("data", 8)]).unwrap()
+}
+
+fn data2_model4() -> Mesh {
+    Mesh::new([("data", 2), ("model", 4)]).unwrap()
+}
+
+const ROWS: usize = 8;
+const WIDTH: usize = 16;
+
+#[shard]
+fn product(#[shard(batch, embed)] x: Tensor) -> (Tensor, Tensor) {
+    #[shard(batch, embed)]
+    let y = (x * 2.0 + 1.0).named("y");
+    let gram = y.dot(y.transpose([1, 0])).named("gram");
+    (gram, y.sum(0))
+}
+
+fn input() -> Array {
+    let numbers: Vec<f32> = (0..ROWS * WIDTH).map(|i| (i % 13) as f32).collect();
+    Array::from_slice(&numbers, [ROWS, WIDTH]).unwrap()
+}
+
+/// The products under a layout, and the spec of the argument.
+fn products(layout: &Layout) -> (Vec<f32>, Vec<f32>, String) {
+    let f = jit(product).layout(layout);
+    let (gram, sums) = f.call(input()).unwrap();
+    let program = f
+        .compile(TensorType::new(DType::F32, [ROWS, WIDTH]))
+        .unwrap();
+    let spec = program.inputs()[0].sharding.spec().to_string();
+    (gram.to_vec().unwrap(), sums.to_vec().unwrap(), spec)
+}
+
+/// The argument's spec under both partitioners, the products being those of one device.
+#[track_caller]
+fn check(layout: Layout) -> String {
+    let one = products(&Layout::single());
+    let specs = [Partitioner::Shardy, Partitioner::Gspmd].map(|partitioner| {
+        let (gram, sums, spec) = products(&layout.clone().partitioner(partitioner));
+        assert_eq!((gram, sums), (one.0.clone(), one.1.clone()), "{layout}");
+        spec
+    });
+    assert_eq!(specs[0], specs[1]);
+    specs[0].clone()
+}
+
+#[test]
+fn parts_of_an_axis_split_two_dimensions() {
+    let layout = Layout::new(data8())
+        .shard("batch", "data:(2)4")
+        .shard("embed", "data:(1)2");
+    assert_eq!(check(layout), r#"P("data:(2)4", "data:(1)2")"#);
+    let layout = Layout::new(data8()).shard("batch", ("data:(1)2", "data:(2)2"));
+    assert_eq!(check(layout), r#"P(("data:(1)2", "data:(2)2"), _)"#);
+    let layout = Layout::new(data2_model4())
+        .shard("batch", ("model:(2)2", "data"))
+        .shard("embed", "model:(1)2");
+    assert_eq!(check(layout), r#"P(("model:(2)2", "data"), "model:(1)2")"#);
+}
+
+#[test]
+fn open_dimensions_are_the_partitioners() {
+    let layout = Layout::new(data2_model4())
+        .shard("batch", ("data", "?"))
+        .shard("embed", "?");
+    // An argument lies where it is known to lie.
+    assert_eq!(check(layout), r#"P("data", _)"#);
+}
+
+#[test]
+fn priorities_are_shardys() {
+    let layout = Layout::new(data2_model4())
+        .shard("batch", "data")
+        .shard("embed", "model")
+        .priority("batch", 1);
+    let one = products(&Layout::single());
+    assert_eq!(products(&layout).0, one.0);
+    let gspmd = layout.partitioner(Partitioner::Gspmd);
+    let error = jit(product).layout(&gspmd).call(input()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("rule for `batch`: it has priority 1, and the gspmd partitioner knows no"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_named_value_is_constrained() {
+    let layout = Layout::new(data2_model4()).shard("batch", "data");
+    check(layout.clone().constrain("gram", ("model", "data")));
+    check(layout.clone().constrain("gram", ("?", "model")));
+
+    // The sums of one device's columns are reduced only if the value is split along rows.
+    let reduced = |layout: Layout| {
+        let program = jit(product).layout(&layout);
+        let ty = TensorType::new(DType::F32, [ROWS, WIDTH]);
+        let program = program.compile(ty).unwrap();
+        let report = program.collectives().unwrap();
+        report.collectives.len()
+    };
+    let plain = reduced(Layout::new(data8()));
+    assert_eq!(plain, 0);
+    assert!(reduced(Layout::new(data8()).constrain("gram", ("data", ()))) > 0);
+
+    let wrong = layout.constrain("gram", ["data"]).constrain("yy", ((), ()));
+    let line = 1 + include_str!("placement.rs")
+        .lines()
+        .position(|line| line.contains("named(\"gram\")"))
+        .unwrap();
+    let error = jit(product).layout(&wrong).call(input()).unwrap_err();
+    let text = error.to_string();
+    for part in [
+        "a value f32[8,8] named `gram`".to_owned(),
+        "1 entry for an array of shape [8, 8]".to_owned(),
+        format!("placement.rs:{line}"),
+    ] {
+        assert!(text.contains(&part), "{part} is not in:\n{text}");
+    }
+}
+
+#[derive(Clone, Debug, Module)]
+struct Layer<L = Tensor> {
+    #[shard(embed, mlp)]
+    up: L,
+    #[shard(mlp, embed)]
+    down: L,
+}
+
+#[derive(Clone, Debug, Module)]
+struct Model<L = Tensor> {
+    layers: Stack<Layer<L>>,
+    #[shard(embed)]
+    gain: L,
+}
+
+fn init() -> (Model, shardax::train::Moments<Model>) {
+    let weights = |shape: [usize; 3], scale: f64| {
+        let count = shape.iter().product::<usize>();
+        let numbers = Tensor::arange(DType::F32, count);
+        (numbers * scale).sin().reshape(shape) * 0.1
+    };
+    let model = Model {
+        layers: Stack(Layer {
+            up: weights([2, WIDTH, 32], 0.7),
+            down: weights([2, 32, WIDTH], 0.3),
+        }),
+        gain: Tensor::ones(DType::F32, [WIDTH]),
+    };
+    let moments = AdamW::default().init(&model);
+    (model, moments)
+}
+
+type State = (Model, shardax::train::Moments<Model>);
+
+#[shard]
+fn step(state: State, #[shard(batch, embed)] x: Tensor) -> (State, Tensor) {
+    let (model, moments) = state;
+    let loss = |model: Model| {
+        let h = model.layers.scan(x, |h: Tensor, layer: Layer| {
+            h + h.dot(layer.up).gelu().dot(layer.down)
+        });
+        (h * model.gain).square().mean(..)
+    };
+    let (loss, gradients) = value_and_grad(loss)(model.clone());
+    let count = Tensor::scalar(0, DType::I32);
+    (
+        AdamW::default().update(model, gradients, moments, count),
+        loss,
+    )
+}
+
+/// Loss and parameters after a step, and the specs of arguments by path.
+fn trained(layout: &Layout) -> Result<(Vec<f32>, Vec<(String, String)>), shardax::xla::Error> {
+    let state = jit(init).layout(layout).call(())?;
+    let step = jit(step).layout(layout);
+    let program = step.compile((
+        (state.0.types(), state.1.types()),
+        TensorType::new(DType::F32, [ROWS, WIDTH]),
+    ))?;
+    let ((model, _), loss) = step.call((state, input()))?;
+    let mut numbers = vec![loss.item()?];
+    for leaf in model.leaves() {
+        numbers.extend(leaf.to_vec::<f32>()?);
+    }
+    let specs = program.inputs().iter();
+    let specs = specs.map(|input| (input.path.clone(), input.sharding.spec().to_string()));
+    let specs: Vec<_> = specs.collect();
+    // Results lie as arguments do, or the next step could not take them.
+    let state = &specs[..specs.len() - 1];
+    for (output, (path, spec)) in program.outputs().iter().zip(state) {
+        assert_eq!(&output.sharding.spec().to_string(), spec, "{path}");
+    }
+    Ok((numbers, specs))
+}
+
+#[track_caller]
+fn check_trained(layout: Layout) -> Vec<(String, String)> {
+    let (one, _) = trained(&Layout::single()).unwrap();
+    let mut specs = Vec::new();
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = layout.clone().partitioner(partitioner);
+        let (numbers, found) = trained(&layout).unwrap();
+        for (a, b) in numbers.iter().zip(&one) {
+            assert!((a - b).abs() <= 1e-5, "{a} {b}\n{layout}");
+        }
+        specs = found;
+    }
+    specs
+}
+
+fn spec_of<'a>(specs: &'a [(String, String)], end: &str) -> Vec<&'a str> {
+    let found = specs.iter().filter(|(path, _)| path.ends_with(end));
+    found.map(|(_, spec)| spec.as_str()).collect()
+}
+
+#[test]
+fn a_parameter_is_overridden_by_its_path() {
+    let base = Layout::new(data2_model4())
+        .shard("batch", "data")
+        .shard("mlp", "model");
+    let specs = check_trained(
+        base.clone()
+            .override_spec("layers.up", ((), "data", "model")),
+    );
+    assert_eq!(
+        spec_of(&specs, "layers.up"),
+        [r#"P(_, "data", "model")"#; 3]
+    );
+    assert_eq!(spec_of(&specs, "layers.down"), [r#"P(_, "model", _)"#; 3]);
+
+    // State only, of all that a layer has; and in use something else.
+    let layout = base
+        .override_as("layers.*", Role::State, ("data", (), ()))
+        .override_as("up", Role::ParameterAtUse, PartitionSpec::replicated(3))
+        .override_as("gain", Role::Gradient, ["data"]);
+    let specs = check_trained(layout);
+    let state = r#"P("data", _, _)"#;
+    assert_eq!(
+        spec_of(&specs, "layers.up"),
+        [r#"P(_, _, "model")"#, state, state]
+    );
+    assert_eq!(spec_of(&specs, "gain"), ["P(_)"; 3]);
+}
+
+#[test]
+fn a_wrong_override_is_told_with_the_path() {
+    let layout = Layout::new(data8())
+        .override_spec("layers.up", ("data", ()))
+        .override_spec("gain", ["dat"]);
+    let error = trained(&layout).unwrap_err().to_string();
+    assert!(
+        error.contains("rule for `gain`: the mesh has no axis `dat`: did you mean `data`?"),
+        "{error}"
+    );
+    let layout = Layout::new(data8()).override_spec("layers.up", ("data", ()));
+    let error = trained(&layout).unwrap_err().to_string();
+    for part in ["layers.up", "2 entries for an array of shape [2, 16, 32]"] {
+        assert!(error.contains(part), "{part} is not in:\n{error}");
+    }
+}
+
+#[test]
+fn what_nothing_matches_is_remarked() {
+    let layout = Layout::new(data8())
+        .override_spec("layers.upp", ((), (), ()))
+        .constrain("gramm", ((), ()));
+    let state = jit(init).call(()).unwrap();
+    let types = (state.0.types(), state.1.types());
+    let x = TensorType::new(DType::F32, [ROWS, WIDTH]);
+    let program = jit(step).layout(&layout).compile((types, x.clone()));
+    let remarks = program.unwrap().remarks();
+    assert_eq!(
+        remarks,
+        [
+            "the layout has an override for `layers.upp`, and no argument has such a path; did you \
+             mean `layers.up`?",
+            "the layout constrains `gramm`, and no value of the program has that name: name it with \
+             `.named(..)`",
+        ]
+    );
+    let remarks = jit(product).layout(&layout).compile(x).unwrap().remarks();
+    assert!(
+        remarks
+            .iter()
+            .any(|remark| remark.ends_with("did you mean `gram`?")),
+        "{remarks:?}"
+    );
+}
