@@ -62,6 +62,12 @@ pub enum Error {
         /// Everything that is wrong, each with the rule's name.
         faults: Vec<RuleFault>,
     },
+    /// Arrays that a layout cannot place.
+    #[error("arrays do not fit the layouts:{}", list(faults))]
+    Arrays {
+        /// Everything that is wrong, array by array.
+        faults: Vec<ArrayFault>,
+    },
     /// A file is not that of a layout.
     #[error("cannot read the layout:{}", list(faults))]
     File {
@@ -200,6 +206,18 @@ pub struct RuleFault {
     /// What the rule is for: a logical name, or the parameters at rest.
     pub rule: String,
     /// What is wrong with the axes.
+    pub fault: SpecFault,
+}
+
+/// One thing that is wrong with where a layout puts an array.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}` under the {layout} layout: {fault}")]
+pub struct ArrayFault {
+    /// The array's path.
+    pub path: String,
+    /// Which of the two layouts, `first` or `second`.
+    pub layout: &'static str,
+    /// What is wrong.
     pub fault: SpecFault,
 }
 

@@ -43,7 +43,7 @@ pub use axes::Axes;
 pub use blocks::Blocks;
 pub use cluster::{Chip, Cluster, Link};
 pub use dim::Dim;
-pub use error::{ClusterFault, Error, FileFault, MeshFault, RuleConflict, RuleFault};
+pub use error::{ArrayFault, ClusterFault, Error, FileFault, MeshFault, RuleConflict, RuleFault};
 pub use exchange::{Exchange, Piece};
 pub use fault::{Dimension, Note, SpecFault, did_you_mean};
 pub use layout::{Layout, Partitioner};
