@@ -268,6 +268,74 @@ fn a_wrong_override_is_told_with_the_path() {
     }
 }
 
+#[derive(Clone, Debug, Module)]
+struct Twins<L = Tensor> {
+    left: Stack<Layer<L>>,
+    right: Stack<Layer<L>>,
+}
+
+#[test]
+fn an_override_that_a_loop_cannot_tell_apart_is_an_error() {
+    let loss = |model: Twins, x: Tensor| {
+        let layer = |h: Tensor, layer: Layer| h.dot(layer.up).dot(layer.down);
+        let both = model.left.scan(x, layer) + model.right.scan(x, layer);
+        both.sum(..)
+    };
+    let ty = |shape: [usize; 3]| TensorType::new(DType::F32, shape);
+    let stack = || {
+        Stack(Layer {
+            up: ty([2, WIDTH, 32]),
+            down: ty([2, 32, WIDTH]),
+        })
+    };
+    let (left, right) = (stack(), stack());
+    let types = || {
+        let (left, right) = (left.clone(), right.clone());
+        (
+            Twins { left, right },
+            TensorType::new(DType::F32, [ROWS, WIDTH]),
+        )
+    };
+    let spec = ((), "data", ());
+    let compile = |layout: &Layout| jit(loss).layout(layout).compile(types());
+    let layout = Layout::new(data8()).override_as("left.up", Role::ParameterAtUse, spec);
+    let error = compile(&layout).unwrap_err().to_string();
+    for part in ["`up` in a loop may be", "`0.left.up`", "`0.right.up`"] {
+        assert!(error.contains(part), "{part} is not in:\n{error}");
+    }
+    let both = layout.override_as("right.up", Role::ParameterAtUse, spec);
+    compile(&both).unwrap();
+    // At rest there is nothing to tell apart.
+    let rest = Layout::new(data8()).override_spec("left.up", spec);
+    compile(&rest).unwrap();
+}
+
+#[test]
+fn a_program_tells_what_another_layout_would_change() {
+    let state = jit(init).call(()).unwrap();
+    let types = (state.0.types(), state.1.types());
+    let x = TensorType::new(DType::F32, [ROWS, WIDTH]);
+    let ddp = Layout::ddp(data8()).unwrap();
+    let program = jit(step).layout(&ddp).compile((types, x)).unwrap();
+    let zero1 = Layout::zero1(data8()).unwrap();
+    let diff = ddp.diff_of(&zero1, &program.stored_arrays()).unwrap();
+    let changed: Vec<&str> = diff
+        .arrays
+        .iter()
+        .map(|array| array.path.as_str())
+        .collect();
+    let state = ["layers.up", "layers.down", "gain"];
+    let expected: Vec<String> = ["first", "second"]
+        .iter()
+        .flat_map(|of| state.map(|leaf| format!("0.1.{of}.{leaf}")))
+        .collect();
+    assert_eq!(changed, expected);
+    let parameters = 4 * (2 * 2 * WIDTH * 32 + WIDTH) as u64;
+    let x = (4 * WIDTH) as u64;
+    let bytes = [3 * parameters + x, parameters + 2 * parameters / 8 + x];
+    assert_eq!(diff.bytes, Some(bytes), "{diff}");
+}
+
 #[test]
 fn what_nothing_matches_is_remarked() {
     let layout = Layout::new(data8())

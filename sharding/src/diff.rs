@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::dim::Dim;
 use crate::error::{ArrayFault, Error};
-use crate::layout::{Layout, Line, Partitioner};
+use crate::layout::{Layout, Partitioner};
 use crate::mesh::Mesh;
+use crate::print::Line;
 use crate::resolve::Role;
 use crate::spec::PartitionSpec;
 

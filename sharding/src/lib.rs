@@ -34,6 +34,7 @@ mod overrides;
 mod part;
 mod picture;
 mod preset;
+mod print;
 mod resolve;
 mod rule;
 mod spec;

@@ -6,7 +6,7 @@ use shardax_core::{CheckOrigin, CheckPoint, Dim, Element, Graph, NonFinite, Role
 
 use super::remarks::remarks;
 use super::told::CompiledFrom;
-use shardax_sharding::{Layout, Note};
+use shardax_sharding::{Layout, Note, StoredArray};
 
 use crate::array::Sharding;
 use crate::error::{ArgumentFault, Error, Result};
@@ -133,6 +133,18 @@ impl Program {
         &self.inner.inputs
     }
 
+    /// The arguments as [`Layout::diff_of`] takes them, to see how they would lie under another layout.
+    pub fn stored_arrays(&self) -> Vec<StoredArray> {
+        let stored = self.inputs().iter().map(|input| StoredArray {
+            path: input.path.clone(),
+            role: input.role(),
+            dims: input.dims.clone(),
+            shape: input.ty.shape.to_vec(),
+            bytes: input.ty.host_bytes() as u64,
+        });
+        stored.collect()
+    }
+
     /// The results, in the order of the leaves.
     pub fn outputs(&self) -> &[Output] {
         &self.inner.outputs
@@ -140,7 +152,8 @@ impl Program {
 
     /// What is worth knowing of the program though nothing is wrong with it, a sentence each: large
     /// arguments that every device holds whole because nobody annotated them, choices that the
-    /// layout made, and rules whose name looks like a misspelling of an annotation's.
+    /// layout made, rules whose name looks like a misspelling of an annotation's, and overrides and
+    /// constraints that nothing matches.
     pub fn remarks(&self) -> Vec<String> {
         remarks(&self.inner.inputs, &self.inner.graph, &self.inner.layout)
     }

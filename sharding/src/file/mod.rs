@@ -1,0 +1,199 @@
+//! Layouts as TOML files.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use crate::axes::Axes;
+use crate::error::Error;
+use crate::layout::{Every, Layout};
+use crate::resolve::Role;
+use crate::spec::PartitionSpec;
+
+/// What an override may be for, as it is written.
+const ROLES: [(&str, Role); 4] = [
+    ("parameter", Role::Parameter),
+    ("parameter_at_use", Role::ParameterAtUse),
+    ("gradient", Role::Gradient),
+    ("state", Role::State),
+];
+
+const EVERY: [(&str, Every); 3] = [
+    ("parameter", Every::Parameter),
+    ("gradient", Every::Gradient),
+    ("state", Every::State),
+];
+
+impl Layout {
+    /// Reads a layout from TOML, the inverse of [`Layout::to_toml`].
+    ///
+    /// Only `mesh` must be there. Axes are a name or a list of names, as in [`Axes`]; `[]` is not split.
+    /// A spec is a list with an entry for each dimension, in which `"_"` is not split either.
+    ///
+    /// ```
+    /// use shardax_sharding::{Layout, Mesh, Role};
+    ///
+    /// let text = r#"
+    /// mesh = { data = 2, model = 4 }
+    /// partitioner = "shardy"
+    ///
+    /// [shard]
+    /// batch = "data"
+    /// mlp = ["model"]
+    ///
+    /// [shard_where_free]
+    /// seq = "model"
+    ///
+    /// [every]
+    /// state = "data"
+    ///
+    /// [[override]]
+    /// path = "blocks.*.wqkv"
+    /// role = "state"
+    /// spec = ["_", ["data", "model"]]
+    ///
+    /// [constrain]
+    /// scores = ["data", "?"]
+    /// "#;
+    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let layout = Layout::new(mesh)
+    ///     .shard("batch", "data")
+    ///     .shard("mlp", "model")
+    ///     .shard_where_free("seq", "model")
+    ///     .shard_every_state("data")
+    ///     .override_as("blocks.*.wqkv", Role::State, ((), ("data", "model")))
+    ///     .constrain("scores", ("data", "?"));
+    /// assert_eq!(Layout::from_toml(text)?, layout);
+    /// assert_eq!(Layout::from_toml(&layout.to_toml())?, layout);
+    /// # Ok::<(), shardax_sharding::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] with everything that is wrong, each with its line and key.
+    pub fn from_toml(text: &str) -> Result<Layout, Error> {
+        let layout = read::layout(text)?;
+        layout.validate().map(|()| layout)
+    }
+
+    /// The layout as TOML, which [`Layout::from_toml`] reads.
+    pub fn to_toml(&self) -> String {
+        let mut out = String::new();
+        let axes = self.mesh().axes().iter();
+        let axes = axes.map(|axis| format!("{} = {}", key(axis.name()), axis.size()));
+        let axes: Vec<String> = axes.collect();
+        // Writing to a string does not fail.
+        let _ = match axes.is_empty() {
+            true => writeln!(out, "mesh = {{}}"),
+            false => writeln!(out, "mesh = {{ {} }}", axes.join(", ")),
+        };
+        let partitioner = self.chosen_partitioner().to_string();
+        let _ = writeln!(out, "partitioner = {}", quoted(&partitioner));
+
+        let entries = |axes: &Axes| list_of(&strings(axes));
+        let plain = self.rules().iter();
+        let plain =
+            plain.filter_map(|rule| Some((rule.name.clone(), entries(rule.axes.as_ref()?))));
+        table(&mut out, "shard", plain);
+        let free = self.rules().iter();
+        let free = free.filter_map(|rule| Some((rule.name.clone(), entries(rule.free.as_ref()?))));
+        table(&mut out, "shard_where_free", free);
+        let stored = self.storage_rules().iter();
+        let stored =
+            stored.filter_map(|rule| Some((rule.name.clone(), entries(rule.axes.as_ref()?))));
+        table(&mut out, "shard_parameters", stored);
+        let every = EVERY.into_iter().zip(self.every());
+        let every = every.filter(|(_, (_, axes))| !axes.is_empty());
+        let every = every.map(|((name, _), (_, axes))| (name.to_owned(), entries(axes)));
+        table(&mut out, "every", every);
+        let priorities = self.rules().iter();
+        let priorities =
+            priorities.filter_map(|rule| Some((rule.name.clone(), rule.priority?.to_string())));
+        table(&mut out, "priority", priorities);
+        for one in self.overrides() {
+            let _ = write!(out, "\n[[override]]\npath = {}\n", quoted(&one.path));
+            let role = one.role.map(role_name);
+            if let Some(role) = role {
+                let _ = writeln!(out, "role = {}", quoted(role));
+            }
+            let _ = writeln!(out, "spec = {}", spec_of(&one.spec));
+        }
+        let constrained = self.constrained().iter();
+        let constrained = constrained.map(|one| (one.name.clone(), spec_of(&one.spec)));
+        table(&mut out, "constrain", constrained);
+        out
+    }
+}
+
+/// The name of a role in a file. An activation has none there, and no valid layout an override for it.
+fn role_name(role: Role) -> &'static str {
+    let known = ROLES.iter().find(|(_, known)| *known == role);
+    known.map_or("activation", |(name, _)| name)
+}
+
+/// A table, if there is anything in it.
+fn table(out: &mut String, name: &str, entries: impl Iterator<Item = (String, String)>) {
+    let mut entries = entries.peekable();
+    if entries.peek().is_none() {
+        return;
+    }
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "\n[{name}]");
+    for (name, value) in entries {
+        let _ = writeln!(out, "{} = {value}", key(&name));
+    }
+}
+
+/// A key, in quotes where it has to be.
+fn key(name: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match !name.is_empty() && name.chars().all(is_bare) {
+        true => name.to_owned(),
+        false => quoted(name),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                // Writing to a string does not fail.
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// The names of axes as they are given to make the axes, each in quotes.
+fn strings(axes: &Axes) -> Vec<String> {
+    let open = axes.is_open().then(|| quoted("?"));
+    axes.names()
+        .iter()
+        .map(|name| quoted(name))
+        .chain(open)
+        .collect()
+}
+
+/// One name as it is, others as a list.
+fn list_of(names: &[String]) -> String {
+    match names {
+        [name] => name.clone(),
+        names => format!("[{}]", names.join(", ")),
+    }
+}
+
+fn spec_of(spec: &PartitionSpec) -> String {
+    let entry = |axes: &Axes| match strings(axes).as_slice() {
+        [] => quoted("_"),
+        names => list_of(names),
+    };
+    let entries: Vec<String> = spec.entries().iter().map(entry).collect();
+    format!("[{}]", entries.join(", "))
+}
