@@ -22,6 +22,7 @@
 mod axes;
 mod blocks;
 mod cluster;
+mod diff;
 mod dim;
 mod error;
 mod exchange;
@@ -43,6 +44,7 @@ mod strategy;
 pub use axes::Axes;
 pub use blocks::Blocks;
 pub use cluster::{Chip, Cluster, Link};
+pub use diff::{ArrayDiff, LayoutDiff, RuleDiff, StoredArray};
 pub use dim::Dim;
 pub use error::{ArrayFault, ClusterFault, Error, FileFault, MeshFault, RuleConflict, RuleFault};
 pub use exchange::{Exchange, Piece};
