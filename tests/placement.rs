@@ -178,8 +178,11 @@ fn step(state: State, #[shard(batch, embed)] x: Tensor) -> (State, Tensor) {
     )
 }
 
-/// Loss and parameters after a step, and the specs of arguments by path.
-fn trained(layout: &Layout) -> Result<(Vec<f32>, Vec<(String, String)>), shardax::xla::Error> {
+/// Paths of arguments with their specs.
+type Specs = Vec<(String, String)>;
+
+/// Loss and parameters after a step, and where arguments lie.
+fn trained(layout: &Layout) -> Result<(Vec<f32>, Specs), shardax::xla::Error> {
     let state = jit(init).layout(layout).call(())?;
     let step = jit(step).layout(layout);
     let program = step.compile((
@@ -193,7 +196,7 @@ fn trained(layout: &Layout) -> Result<(Vec<f32>, Vec<(String, String)>), shardax
     }
     let specs = program.inputs().iter();
     let specs = specs.map(|input| (input.path.clone(), input.sharding.spec().to_string()));
-    let specs: Vec<_> = specs.collect();
+    let specs: Specs = specs.collect();
     // Results lie as arguments do, or the next step could not take them.
     let state = &specs[..specs.len() - 1];
     for (output, (path, spec)) in program.outputs().iter().zip(state) {
@@ -203,9 +206,9 @@ fn trained(layout: &Layout) -> Result<(Vec<f32>, Vec<(String, String)>), shardax
 }
 
 #[track_caller]
-fn check_trained(layout: Layout) -> Vec<(String, String)> {
+fn check_trained(layout: Layout) -> Specs {
     let (one, _) = trained(&Layout::single()).unwrap();
-    let mut specs = Vec::new();
+    let mut specs = Specs::new();
     for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
         let layout = layout.clone().partitioner(partitioner);
         let (numbers, found) = trained(&layout).unwrap();

@@ -295,6 +295,44 @@ mod tests {
     }
 
     #[test]
+    fn overrides_and_constraints_are_checked_against_the_mesh() {
+        let wrong = layout()
+            .override_spec("up", ("dta", ()))
+            .override_as("down", Role::Activation, ("data", ()))
+            .constrain("scores", ("model", "model"));
+        assert_eq!(
+            wrong.validate().unwrap_err().to_string(),
+            "the layout does not fit mesh data=2 x model=4:\
+             \n  - rule for `up`: the mesh has no axis `dta`: did you mean `data`? There are data, \
+             model\
+             \n  - rule for `down as activation`: values computed on the way have no path: name them \
+             in the program with `.named(..)`, and write `Layout::constrain`\
+             \n  - rule for the value `scores`: mesh axis `model` is wanted twice, by the same rule: \
+             an axis splits one dimension of an array, once"
+        );
+    }
+
+    #[test]
+    fn what_a_manual_region_has_is_said_of_nothing() {
+        let layout = layout()
+            .shard("batch", ("data:(1)2", "model"))
+            .override_spec("up", ("data", "model"))
+            .constrain("scores", ["data"]);
+        let inside = layout.without_axes(&["data"]);
+        let printed = inside.to_string();
+        let rules: Vec<&str> = printed.lines().skip(1).map(str::trim_start).collect();
+        assert_eq!(
+            rules,
+            [
+                "mlp    -> model",
+                "batch  -> model",
+                "up     -> P(_, \"model\")   (by path)",
+                "scores -> P(_)   (values of that name)",
+            ]
+        );
+    }
+
+    #[test]
     fn stored_arrays_are_closed() {
         let layout = layout().override_as("up", Role::State, ("?", "model"));
         let state = layout.resolve_leaf(Role::State, "up", None, &[8, 8]);
