@@ -122,6 +122,13 @@ fn fsdp_gathers_and_scatters_each_layer_in_bf16() {
     assert_eq!(of_model(CollectiveKind::AllReduce), 0, "{report}");
     assert!(report.collectives.iter().any(|c| c.is_async), "{report}");
 
+    let report = program.report().unwrap();
+    assert_eq!(
+        report.collectives.len(),
+        program.collectives().unwrap().collectives.len()
+    );
+    assert_eq!(report.memory, Some(program.memory()));
+
     let memory = program.memory();
     let batch = (BATCH * EMBED * 2) as u64;
     assert_eq!(memory.argument, (MODEL_BYTES + batch) / 8);

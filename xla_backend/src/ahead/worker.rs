@@ -96,10 +96,18 @@ fn compile(request: &Request) -> Result<Compiled> {
     })
 }
 
-/// XLA's own words, without the name of the C function that brought them.
+/// XLA's own words, without the name of the C function that brought them, and no longer than a page: it lists every folder
+/// that it has looked at for a tool.
 fn refusal(error: Error) -> String {
-    match error {
-        Error::Pjrt(error) => format!("{}: {}", error.code, error.message),
+    const LENGTH: usize = 3000;
+    let text = match error {
+        Error::Pjrt(error) => format!("{}: {}", error.code, error.message.trim_end()),
         error => error.to_string(),
+    };
+    // XLA takes the line for one of Python.
+    let text = text.replace("Suspected Python Code Location:", "where:");
+    match text.char_indices().nth(LENGTH) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::*;
 
 const LIBRARY: &str = "fake_plugin/plugin.so";
+const TOOL: &str = "fake_plugin/bin/tool";
 const CONTENT: &[u8] = b"the library";
 
 /// A machine with one interpreter, no packages, and a wheel that pip can fetch.
@@ -131,6 +132,8 @@ fn sum(bytes: &[u8]) -> &'static str {
 fn write_wheel(path: &Path, library: &[u8]) {
     let mut wheel = zip::ZipWriter::new(fs::File::create(path).expect("created"));
     let options = zip::write::SimpleFileOptions::default();
+    let runs = options.unix_permissions(0o744);
+    wheel.start_file(TOOL, runs).expect("an entry");
     for (name, content) in [
         (LIBRARY, library),
         ("fake_plugin/__init__.py", b"raise SystemExit"),
@@ -184,6 +187,45 @@ fn fetched_once_and_then_found_without_python() {
     assert_eq!(machine.fetch().expect("found"), found);
     assert_eq!(machine.find().expect("found"), found);
     assert_eq!(machine.calls(""), calls, "Python ran again");
+}
+
+#[test]
+fn companions_are_unpacked_and_tools_can_run() {
+    let mut machine = Machine::new();
+    machine.install(CONTENT);
+    machine.package.companions = &[TOOL];
+    let found = machine.fetch().expect("fetched");
+    assert_eq!(
+        found.origin(),
+        Origin::Cache,
+        "an installed package lacks the tool"
+    );
+    let tool = machine.at("cache/plugins/fake-1.0").join(TOOL);
+    let mode = fs::metadata(tool).expect("unpacked").permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+}
+
+#[test]
+fn each_package_has_a_variable_of_its_own() {
+    let machine = Machine::new();
+    let library = machine.at("mine.so");
+    fs::write(&library, "any library").expect("written");
+    let mut machine = machine.with("SHARDAX_PLUGIN", &library);
+    machine.package.variable = "SHARDAX_OTHER";
+    assert_eq!(machine.fetch().expect("fetched").origin(), Origin::Cache);
+    let machine = machine.with("SHARDAX_OTHER", "/nowhere/plugin.so");
+    let message = machine.fetch_error();
+    assert!(
+        message.starts_with("SHARDAX_OTHER is set to /nowhere"),
+        "{message}"
+    );
+    for backend in ["cpu", "cuda", "ptxas"] {
+        let variables = PINNED
+            .iter()
+            .filter(|p| p.backend == backend)
+            .map(|p| p.variable);
+        assert_eq!(variables.count(), 1);
+    }
 }
 
 #[test]

@@ -106,10 +106,16 @@ impl HloModule {
         let frames = module.stack_frame_index.unwrap_or_default();
         let mut numbers = HashMap::new();
         let mut computations = Vec::with_capacity(module.computations.len());
-        for computation in module.computations {
+        let schedule = module.schedule.unwrap_or_default();
+        for mut computation in module.computations {
             let id = computation.id;
             let name = computation.name.clone();
-            let built = Computation::build(computation, &numbers, &frames, &module.payloads)
+            let scheduled = match schedule.sequences.get(&id) {
+                Some(sequence) => launch_order(&mut computation.instructions, sequence),
+                None => Ok(()),
+            };
+            let built = scheduled
+                .and_then(|()| Computation::build(computation, &numbers, &frames, &module.payloads))
                 .map_err(|problem| format!("computation `{name}`: {problem}"))?;
             if numbers.insert(id, computations.len()).is_some() {
                 return Err(format!(
@@ -150,6 +156,22 @@ impl HloModule {
     }
 }
 
+/// Brings the instructions of a computation in the order of its schedule.
+fn launch_order(
+    instructions: &mut [proto::Instruction],
+    sequence: &proto::Sequence,
+) -> Result<(), String> {
+    let ids = sequence.instruction_ids.iter();
+    let ranks: HashMap<i64, usize> = ids.copied().zip(0..).collect();
+    match instructions.iter().find(|i| !ranks.contains_key(&i.id)) {
+        Some(left_out) => Err(format!("its schedule leaves out `{}`", left_out.name)),
+        None => {
+            instructions.sort_by_key(|instruction| ranks.get(&instruction.id).copied());
+            Ok(())
+        }
+    }
+}
+
 impl Computation {
     fn build(
         proto: proto::Computation,
@@ -184,7 +206,8 @@ impl Computation {
         &self.name
     }
 
-    /// The instructions, operands before their users.
+    /// The instructions, operands before their users: in the order in which they are launched, where the compiler has
+    /// decided on one (inside of a fusion it has not).
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
@@ -389,6 +412,39 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(source_line(&beyond, &StackFrameIndex::default()), None);
+    }
+
+    #[test]
+    fn instructions_stand_as_they_are_launched() {
+        let with_schedule = |change: fn(&mut Vec<i64>)| {
+            let mut proto = decode_proto(KINDS);
+            let module = proto.module.as_mut().unwrap();
+            let entry = module.entry_computation_id;
+            let computation = module.computations.iter().find(|c| c.id == entry);
+            let instructions = &computation.unwrap().instructions;
+            // Parameters depend on nothing, so that they can stand anywhere before their users.
+            let is_parameter = |i: &&proto::Instruction| i.opcode == "parameter";
+            let (first, rest): (Vec<_>, Vec<_>) = instructions.iter().partition(is_parameter);
+            let mut instruction_ids = first.into_iter().chain(rest).map(|i| i.id).collect();
+            change(&mut instruction_ids);
+            let sequence = proto::Sequence { instruction_ids };
+            module.schedule = Some(proto::Schedule {
+                sequences: [(entry, sequence)].into(),
+            });
+            let module = HloModule::from_proto(proto)?;
+            let instructions = module.computations[module.entry].instructions.iter();
+            Ok::<_, Error>(instructions.map(|i| i.parameter).collect::<Vec<_>>())
+        };
+        let parameters = with_schedule(|_| {}).unwrap();
+        assert_eq!(parameters[..2], [0, 1]);
+        let swapped = with_schedule(|ids| ids.swap(0, 1)).unwrap();
+        assert_eq!(swapped[..2], [1, 0]);
+        let error = with_schedule(|ids| ids.truncate(1))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("its schedule leaves out `"), "{error}");
+        let error = with_schedule(|ids| ids.reverse()).unwrap_err().to_string();
+        assert!(error.contains("is not before it"), "{error}");
     }
 
     #[test]

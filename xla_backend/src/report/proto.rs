@@ -4,6 +4,8 @@
 //! declared here are skipped while decoding. Replica groups are declared in every place in which an
 //! XLA of the last years has written them.
 
+use std::collections::BTreeMap;
+
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
@@ -30,10 +32,25 @@ pub(super) struct Module {
     pub(super) computations: Vec<Computation>,
     #[prost(int64, tag = "6")]
     pub(super) entry_computation_id: i64,
+    #[prost(message, optional, tag = "7")]
+    pub(super) schedule: Option<Schedule>,
     #[prost(message, optional, tag = "17")]
     pub(super) stack_frame_index: Option<StackFrameIndex>,
     #[prost(bytes = "vec", repeated, tag = "22")]
     pub(super) payloads: Vec<Vec<u8>>,
+}
+
+/// The order in which instructions are launched, by the number of the computation.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Schedule {
+    #[prost(btree_map = "int64, message", tag = "1")]
+    pub(super) sequences: BTreeMap<i64, Sequence>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Sequence {
+    #[prost(int64, repeated, tag = "1")]
+    pub(super) instruction_ids: Vec<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
