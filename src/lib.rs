@@ -53,6 +53,8 @@ pub mod prelude {
 mod documents {
     #[doc = include_str!("../README.md")]
     struct Readme;
+    #[doc = include_str!("../docs/clusters.md")]
+    struct Clusters;
     #[doc = include_str!("../docs/guide/tensors.md")]
     struct Tensors;
     #[doc = include_str!("../docs/guide/transforms.md")]

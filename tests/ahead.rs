@@ -9,7 +9,9 @@ use shardax::prelude::*;
 use shardax::xla::cache::CompileCache;
 use shardax::xla::report::{Collective, CollectiveKind};
 use shardax::xla::{AheadFault, Error};
-use shardax::{AheadOptions, AheadProgram, Chip, Cluster};
+use shardax::{AheadOptions, AheadProgram, Chip, Cluster, Link};
+
+use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
 
 const LAYERS: usize = 4;
 const EMBED: usize = 256;
@@ -92,48 +94,70 @@ fn message<T>(outcome: Result<T, Error>) -> String {
     outcome.err().map(|error| error.to_string()).unwrap()
 }
 
+/// Bytes that collectives of a kind move in a step over a link, scalars aside; all of them bf16.
+fn moved(program: &AheadProgram, kind: CollectiveKind, link: Link) -> u64 {
+    let report = program.collectives().unwrap();
+    let large = |c: &&Collective| c.kind == kind && c.payload_bytes > 64;
+    let found = report.collectives.iter().filter(large);
+    found
+        .filter(|c| program.cluster().link(&c.groups[0]) == link)
+        .map(|c| {
+            for array in &c.arrays {
+                assert_eq!(array.element.to_string(), "bf16", "{report}");
+            }
+            c.times * c.payload_bytes
+        })
+        .sum()
+}
+
 #[test]
 fn fsdp_gathers_and_scatters_each_layer_in_bf16() {
-    let layout = Layout::fsdp(mesh("data=8")).unwrap();
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::fsdp(mesh("data=8")).unwrap();
+        let program = jit(step)
+            .layout(&layout.partitioner(partitioner))
+            .donate(&[0])
+            .compile_for(&cluster(1), types())
+            .unwrap();
+        let found =
+            [AllGather, ReduceScatter, AllReduce].map(|kind| moved(&program, kind, Link::Nvlink));
+        assert_eq!(
+            found,
+            [2 * MODEL_BYTES, MODEL_BYTES, 0],
+            "{}",
+            program.report().unwrap()
+        );
+        let report = program.collectives().unwrap();
+        assert!(report.collectives.iter().any(|c| c.is_async), "{report}");
+
+        let memory = program.memory();
+        let batch = (BATCH * EMBED * 2) as u64;
+        assert_eq!(memory.argument, (MODEL_BYTES + batch) / 8);
+        assert_eq!(memory.alias, MODEL_BYTES / 8);
+        assert!(program.fits() && program.memory_needed() >= memory.argument);
+        assert_eq!(program.report().unwrap().memory, Some(memory));
+    }
+}
+
+#[test]
+fn hybrid_sharding_gathers_parameters_inside_of_the_node() {
+    let layout = Layout::hsdp(mesh("replica=2,data=8")).unwrap();
     let program = jit(step)
         .layout(&layout)
-        .donate(&[0])
-        .compile_for(&cluster(1), types())
+        .compile_for(&cluster(2), types())
         .unwrap();
-    let report = program.collectives().unwrap();
-    let of_model = |kind: CollectiveKind| {
-        let found = report.collectives.iter().filter(|c| c.kind == kind);
-        let found: Vec<&Collective> = found.filter(|c| c.payload_bytes > 64).collect();
-        for array in found.iter().flat_map(|c| &c.arrays) {
-            assert_eq!(array.element.to_string(), "bf16", "{report}");
-        }
-        found.iter().map(|c| c.times * c.payload_bytes).sum::<u64>()
-    };
+    let gathered = [Link::Nvlink, Link::Network].map(|link| moved(&program, AllGather, link));
     assert_eq!(
-        of_model(CollectiveKind::AllGather),
-        2 * MODEL_BYTES,
-        "{report}"
+        gathered,
+        [2 * MODEL_BYTES, 0],
+        "{}",
+        program.report().unwrap()
     );
-    assert_eq!(
-        of_model(CollectiveKind::ReduceScatter),
-        MODEL_BYTES,
-        "{report}"
+    let reduced = [AllReduce, ReduceScatter].map(|kind| moved(&program, kind, Link::Network));
+    assert!(
+        reduced.iter().sum::<u64>() > 0,
+        "replicas agree on gradients"
     );
-    assert_eq!(of_model(CollectiveKind::AllReduce), 0, "{report}");
-    assert!(report.collectives.iter().any(|c| c.is_async), "{report}");
-
-    let report = program.report().unwrap();
-    assert_eq!(
-        report.collectives.len(),
-        program.collectives().unwrap().collectives.len()
-    );
-    assert_eq!(report.memory, Some(program.memory()));
-
-    let memory = program.memory();
-    let batch = (BATCH * EMBED * 2) as u64;
-    assert_eq!(memory.argument, (MODEL_BYTES + batch) / 8);
-    assert_eq!(memory.alias, MODEL_BYTES / 8);
-    assert!(program.fits() && program.memory_needed() >= memory.argument);
 }
 
 #[test]
@@ -264,9 +288,10 @@ fn an_end_of_the_compiler_is_an_error() {
 
 #[test]
 fn a_program_whose_file_was_removed_compiles() {
-    let folder = tempfile::tempdir().unwrap();
+    // A second name in the same file system; a copy could still be open for writing when another test starts a process.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("program");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::hard_link(std::env::current_exe().unwrap(), &program).unwrap();
     let output = child(&program, "compile_after_removal").output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
 }
@@ -328,7 +353,7 @@ fn compile_without_cache() {
 #[ignore = "a part of another test"]
 fn compile_after_removal() {
     let own = std::env::current_exe().unwrap();
-    // Only the copy that the test made.
+    // Only the name that the test made.
     assert_eq!(own.file_name(), Some("program".as_ref()));
     fs::remove_file(own).unwrap();
     compile_without_cache();

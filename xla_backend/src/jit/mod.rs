@@ -257,6 +257,20 @@ impl<S, F: Function<S>> Jit<S, F> {
     /// Products of matrices become calls of cuBLAS, or kernels of Triton where cuBLAS lacks one of
     /// them; `.xla_option("xla_gpu_enable_triton_gemm", true)` asks for Triton at once.
     ///
+    /// ```no_run
+    /// use shardax_core::{DType, Tensor, TensorType};
+    /// use shardax_sharding::{Chip, Cluster, Layout, Mesh};
+    /// use shardax_xla::jit;
+    ///
+    /// let layout = Layout::fsdp(Mesh::new([("data", 8)])?)?;
+    /// let cluster = Cluster::new(Chip::H100, 1, 8)?;
+    /// let program = jit(|x: Tensor| x.square().sum(..))
+    ///     .layout(&layout)
+    ///     .compile_for(&cluster, TensorType::new(DType::F32, [1024]))?;
+    /// println!("{program}\n{}", program.report()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Mistakes of the traced function, layouts that do not fit, a mesh of another size than the
