@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use shardax::prelude::*;
 use shardax::xla::cache::CompileCache;
+use shardax::xla::pjrt::OptionValue;
 use shardax::xla::report::{Collective, CollectiveKind};
 use shardax::xla::{AheadFault, Error};
 use shardax::{AheadOptions, AheadProgram, Chip, Cluster, Link};
@@ -75,7 +76,10 @@ fn sum(x: Tensor) -> Tensor {
 }
 
 /// The sum compiled for one node of 8, with these options and this option of XLA's.
-fn compile_sum(options: &AheadOptions, xla: Option<(&str, i64)>) -> Result<AheadProgram, Error> {
+fn compile_sum(
+    options: &AheadOptions,
+    xla: Option<(&str, OptionValue)>,
+) -> Result<AheadProgram, Error> {
     let layout = Layout::new(mesh("data=8")).shard("batch", "data");
     let sum = jit(sum).layout(&layout);
     let sum = match xla {
@@ -172,8 +176,26 @@ fn a_second_compilation_is_read_from_the_cache() {
     let text = |program: &AheadProgram| program.optimized_hlo().unwrap();
     assert_eq!(text(&first), text(&second));
     assert!(text(&first).contains("tests/ahead.rs"));
-    let other = compile_sum(&options, Some(("xla_gpu_autotune_level", 0))).unwrap();
+    let other = compile_sum(&options, Some(("xla_gpu_autotune_level", 0.into()))).unwrap();
     assert!(!other.is_from_cache(), "an option is a part of the key");
+}
+
+#[test]
+fn another_profile_of_the_same_name_is_another_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = cached_in(folder.path());
+    let profile = folder.path().join("profile.pbtxt");
+    let mut compile = |cost: u32| {
+        fs::write(
+            &profile,
+            format!("costs {{ name: \"sum\" cost_us: {cost} }}\n"),
+        )
+        .unwrap();
+        let option = OptionValue::from(profile.to_str().unwrap());
+        let option = Some(("xla_gpu_pgle_profile_file_or_directory_path", option));
+        compile_sum(&options, option).unwrap().is_from_cache()
+    };
+    assert_eq!([1, 1, 2].map(&mut compile), [false, true, false]);
 }
 
 #[test]
@@ -222,7 +244,7 @@ fn what_does_not_fit_the_cluster_is_told_before_the_compiler_is_started() {
 
 #[test]
 fn what_the_compiler_refuses_is_told_in_its_words() {
-    let refused = compile_sum(&AheadOptions::default(), Some(("xla_gpu_wrong", 1)));
+    let refused = compile_sum(&AheadOptions::default(), Some(("xla_gpu_wrong", 1.into())));
     assert_eq!(
         message(refused),
         "`sum` could not be compiled for h100:1x8: INVALID_ARGUMENT: No such compile option: 'xla_gpu_wrong'"
@@ -258,7 +280,10 @@ fn said(output: &Output) -> String {
 #[test]
 fn an_abort_of_the_compiler_is_an_error() {
     let options = AheadOptions::default().cache(CompileCache::disabled());
-    let abort = Some(("xla_gpu_experimental_parallel_collective_overlap_limit", 0));
+    let abort = Some((
+        "xla_gpu_experimental_parallel_collective_overlap_limit",
+        0.into(),
+    ));
     let said = message(compile_sum(&options, abort));
     let expected = "`sum` could not be compiled for h100:1x8: the compiler was ended by signal 6 (SIGABRT: it gave up), \
          in a process of its own (yours is not harmed); it said last:\n";

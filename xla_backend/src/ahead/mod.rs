@@ -40,6 +40,9 @@ const DATA_DIR: &str = "xla_gpu_cuda_data_dir";
 /// made of Triton.
 const TRITON: &str = "xla_gpu_enable_triton_gemm";
 
+/// The option of XLA's that names a file with the time that each instruction takes.
+const PROFILE: &str = "xla_gpu_pgle_profile_file_or_directory_path";
+
 /// How a program is compiled for a cluster, beside the cluster itself.
 #[derive(Clone, Debug)]
 pub struct AheadOptions {
@@ -109,6 +112,7 @@ impl Job<'_> {
             topology.as_bytes(),
             &plugin.sha256(),
             &ptxas.as_ref().map_or([0; 32], PluginFile::sha256),
+            &self.profile(),
             // XLA reads its options from there too.
             environment
                 .variable("XLA_FLAGS")
@@ -176,6 +180,16 @@ impl Job<'_> {
                 options.option(name.clone(), value.clone())
             })
         })
+    }
+
+    /// The profile that the program is to be scheduled by, for another one of the same name gives another program.
+    fn profile(&self) -> Vec<u8> {
+        let named = self.xla.iter().rev().find(|(name, _)| name == PROFILE);
+        match named {
+            // What cannot be read is for XLA to tell of.
+            Some((_, OptionValue::String(path))) => std::fs::read(path).unwrap_or_default(),
+            _ => Vec::new(),
+        }
     }
 
     fn text_of<'p>(&self, path: &'p Path) -> Result<&'p str> {
