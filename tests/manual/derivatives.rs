@@ -1,7 +1,7 @@
 //! Gradients through regions are those of the one number, however its sums are written.
 
 use shardax::prelude::*;
-use shardax::{all_gather_invariant, custom_vjp};
+use shardax::{all_gather_invariant, assume_invariant, custom_vjp};
 
 use crate::{close, counted, layouts};
 
@@ -187,6 +187,52 @@ fn regions_inside_of_scan_and_vmap() {
         };
         grad(loss)((w, x))
     });
+}
+
+/// A sum of messages that the program says is common: its cotangent goes the way back once.
+fn sum_around(x: Tensor) -> Tensor {
+    let count = axis_size("data");
+    let (mut sum, mut passed) = (x, x);
+    for _ in 1..count {
+        passed = ppermute(passed, "data", (0..count).map(|i| (i, (i + 1) % count)));
+        sum = sum + passed;
+    }
+    assume_invariant(sum, "data")
+}
+
+#[test]
+fn values_that_the_program_says_are_common() {
+    check(|w, x| {
+        let loss = |(w, x): (Tensor, Tensor)| {
+            manual("data", (whole(), split()), whole(), |(w, x)| {
+                sum_around(reference(w, x))
+            })((w, x))
+        };
+        grad(loss)((w, x))
+    });
+    // Of a value that is common already nothing is written, also for a batch.
+    check(|w, x| {
+        let loss = |(w, x): (Tensor, Tensor)| {
+            manual(
+                "data",
+                (whole(), split()),
+                whole(),
+                |(w, x): (Tensor, Tensor)| {
+                    let w = assume_invariant(w, "data");
+                    let each = vmap(|x: Tensor| sum_around(reference(w, x.expand_dims(0))));
+                    assume_invariant(each(x).sum(..), "data")
+                },
+            )((w, x))
+        };
+        grad(loss)((w, x))
+    });
+    let f = |x: Tensor| manual("data", split(), whole(), |x: Tensor| sum_around(x.square()))(x);
+    for layout in layouts("data=8") {
+        let slope = jit(move |x: Tensor| jvp(f, x, x.cos()).1).layout(&layout);
+        let found: Vec<f32> = slope.call(counted(&[8])).unwrap().to_vec().unwrap();
+        let x: Vec<f32> = counted(&[8]).to_vec().unwrap();
+        close(&found, &[x.iter().map(|x| 2.0 * x * x.cos()).sum()]);
+    }
 }
 
 #[test]

@@ -2,15 +2,13 @@
 
 use std::panic::Location;
 
-use shardax_core::{
-    DType, Tensor, Tree, all_gather_invariant, at, axis_size, mistake, scan, stack,
-};
+use shardax_core::{DType, Tensor, Tree, all_gather_invariant, at, mistake, psum, scan, stack};
 use shardax_sharding::Axes;
 
 use super::fused_into;
 use super::quantize::{Quantization, check_float};
 use super::quantized::exchanged;
-use crate::replicas::Replicas;
+use crate::local_sgd::Replicas;
 use crate::trees::differences;
 
 /// What is sent of a gradient.
@@ -89,7 +87,7 @@ impl ErrorFeedback {
                 residuals.next().map_or(wide, |kept| wide + kept)
             });
             let [sums, errors] = fused_into(&total, |x| match (self.0, x.size(0)) {
-                (_, 0) => [shardax_core::psum(x, axes.clone()), x],
+                (_, 0) => [psum(x, axes.clone()), x],
                 (Compression::Largest(part), _) => largest(x, part, &axes),
                 (Compression::Quantized(quantization), _) => {
                     let done = exchanged(x, &axes, quantization);
@@ -142,7 +140,6 @@ fn largest(x: Tensor, part: f64, axes: &Axes) -> [Tensor; 2] {
     let message = stack([values.bitcast(DType::U32), places.bitcast(DType::U32)], 0);
     let all = all_gather_invariant(message.expand_dims(0), axes.clone(), 0);
     // One device after the other: its places are different ones, and so all devices add in one order.
-    debug_assert_eq!(all.size(0), axis_size(axes.clone()));
     let (sum, ()) = scan(
         Tensor::zeros(DType::F32, [length]),
         all,

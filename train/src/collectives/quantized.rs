@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use shardax_core::{
-    DType, Tensor, Tree, all_gather_invariant, all_to_all, at, axis_index, axis_size,
+    DType, Tensor, Tree, all_gather_invariant, all_to_all, at, axis_index, axis_size, psum,
 };
 use shardax_sharding::Axes;
 
@@ -68,7 +68,7 @@ pub(super) fn exchanged(x: Tensor, axes: &Axes, quantization: Quantization) -> E
     let (count, length) = (axis_size(axes.clone()), x.size(0));
     if count == 1 {
         return Exchanged {
-            sum: shardax_core::psum(x, axes.clone()),
+            sum: psum(x, axes.clone()),
             error: x.zeros_like(),
         };
     }
