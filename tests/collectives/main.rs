@@ -51,9 +51,11 @@ fn reports(layout: Layout) -> impl Iterator<Item = CollectiveReport> {
     [Partitioner::Shardy, Partitioner::Gspmd]
         .into_iter()
         .map(move |partitioner| {
-            let report = compiled(layout.clone().partitioner(partitioner))
-                .collectives()
-                .unwrap();
+            let program = compiled(layout.clone().partitioner(partitioner));
+            // A strategy as it is meant gives no reason for warnings.
+            let explained = program.report().unwrap();
+            assert_eq!(explained.warnings, [], "{explained}");
+            let report = program.collectives().unwrap();
             for collective in &report.collectives {
                 assert!(collective.counted && collective.times_known, "{report}");
             }

@@ -34,7 +34,10 @@ fn check_line(warning: &Warning, text: &str) {
 fn strategies_as_they_are_meant_have_no_warnings() {
     for layout in [
         Layout::ddp(data8()).unwrap(),
+        Layout::zero1(data8()).unwrap(),
+        Layout::zero2(data8()).unwrap(),
         Layout::fsdp(data8()).unwrap(),
+        Layout::hsdp(Mesh::new([("replica", 2), ("data", 4)]).unwrap()).unwrap(),
         Layout::megatron(grid()).unwrap(),
         Layout::megatron_fsdp(grid()).unwrap(),
     ] {

@@ -93,6 +93,8 @@ pub(super) struct Part {
     pub(super) reader: String,
     /// The argument that it is or is a part of.
     pub(super) argument: Option<usize>,
+    /// The result of the program that the array becomes.
+    pub(super) returned_as: Option<usize>,
     /// The dimension that is gathered, scattered or exchanged.
     pub(super) dimension: Option<usize>,
     /// What is reduced: `sums`, `maxima`.

@@ -10,7 +10,7 @@ use super::cost::CollectiveKind;
 use super::hlo::SourceLine;
 use super::shape::ArrayShape;
 use super::split::{DimSplit, Partial, Split, dims_of_parts, fit, fits_joined, is_possible};
-use super::subject::{Argument, ArgumentRole};
+use super::subject::{Argument, ArgumentRole, Placed};
 use super::table::{SMALL, short_name};
 use super::why::{Cause, MovedTensor, TensorRole, Why};
 use crate::lower::{self, Location};
@@ -19,7 +19,7 @@ use crate::lower::{self, Location};
 pub(super) struct Explainer<'a> {
     pub(super) mesh: &'a Mesh,
     pub(super) arguments: &'a [Argument],
-    pub(super) results: &'a [String],
+    pub(super) results: &'a [Placed],
     /// What the program was traced to, if that is known.
     pub(super) traced: Option<(&'a lower::Module, Attribution)>,
 }
@@ -163,14 +163,32 @@ impl Explainer<'_> {
         tensor: &mut MovedTensor,
     ) {
         tensor.path = short_name(&lower::plain_name(&part.op_name)).unwrap_or_default();
+        if let Some((place, (_, attribution))) = place.zip(self.traced.as_ref()) {
+            let made = attribution.made(&place.name, place.source);
+            self.made(collective, part, made, tensor);
+        }
         let is_small = tensor.array.bytes().is_some_and(|bytes| bytes <= SMALL);
-        let Some((place, (_, attribution))) = place.zip(self.traced.as_ref()) else {
-            if is_small {
+        let is_known = tensor.role == TensorRole::Gradient;
+        match part.returned_as.and_then(|i| self.results.get(i)) {
+            // The module itself says so, of the values of one line exactly this.
+            Some(result) if !is_known && !is_small => {
+                let Placed { path, ty, spec, .. } = result;
+                tensor.role = TensorRole::Result;
+                tensor.path = path.clone();
+                tensor.whole = Some(ty.shape.to_vec());
+                let splits = self.splits(collective, part, &ty.shape, Some(spec));
+                (tensor.from, tensor.to) = splits;
+            }
+            _ if is_small && tensor.role == TensorRole::Unknown => {
                 tensor.role = TensorRole::Scalar;
             }
-            return;
-        };
-        let made = attribution.made(&place.name, place.source);
+            _ => {}
+        }
+    }
+
+    /// Finds a value among those that the operations of its location make.
+    fn made(&self, collective: &Collective, part: &Part, made: &[Made], tensor: &mut MovedTensor) {
+        let is_small = tensor.array.bytes().is_some_and(|bytes| bytes <= SMALL);
         let fitting = self.fitting(made, collective, part);
         let is_backward = Pass::of(&part.op_name) == Some(Pass::Backward);
         let paths = |of: &dyn Fn(&Made) -> &BTreeSet<usize>, names: &dyn Fn(usize) -> String| {
@@ -186,7 +204,11 @@ impl Explainer<'_> {
                 .get(i)
                 .map_or(String::new(), |a| a.path.clone())
         };
-        let result = |i: usize| self.results.get(i).cloned().unwrap_or_default();
+        let result = |i: usize| {
+            self.results
+                .get(i)
+                .map_or(String::new(), |r| r.path.clone())
+        };
         let updated = paths(&|made| &made.updates, &argument).filter(|_| is_backward);
         let summed = paths(&|made| &made.sums, &result).filter(|_| is_backward);
         let returned = paths(&|made| &made.results, &result);

@@ -70,6 +70,7 @@ impl Walk<'_> {
                 after,
                 op_name: self.name_of_part(here, instruction, site, combined.then_some(i)),
                 reader: self.flow.reader(result.clone()),
+                returned_as: self.flow.returned_as(result.clone()),
                 argument: match origin {
                     Origin::Argument(number) => Some(number),
                     Origin::Carried { .. } | Origin::Computed => None,

@@ -200,11 +200,10 @@ impl Report {
             .traced
             .map(|traced| Attribution::new(traced.graph, traced.layout));
         let arguments = subject::arguments(&subject.arguments, attribution.as_ref());
-        let results: Vec<String> = subject.results.iter().map(|r| r.path.clone()).collect();
         let explainer = Explainer {
             mesh: subject.mesh,
             arguments: &arguments,
-            results: &results,
+            results: &subject.results,
             traced: module.zip(attribution),
         };
         let explain = |mut collective: Collective| {

@@ -65,6 +65,20 @@ impl Flow<'_> {
         shapes
     }
 
+    /// The result of the program that a value is, if it is one.
+    pub(in crate::report) fn returned_as(&self, value: Value) -> Option<usize> {
+        let mut found = None;
+        self.uses(value, &mut |used| match used {
+            Use::By { opcode, .. } => is_transparent(opcode),
+            Use::Returned(result) => {
+                found = found.or(Some(result));
+                false
+            }
+            Use::Carried { .. } | Use::Elsewhere => false,
+        });
+        found
+    }
+
     /// The name of the first operation that computes something of a value, if one has a name.
     pub(in crate::report) fn reader(&self, value: Value) -> String {
         let mut name = String::new();
@@ -156,7 +170,9 @@ impl Flow<'_> {
                     });
                     *if is_own { &mut parts } else { &mut others } += 1;
                 }
-                Use::By { .. } | Use::Carried { .. } | Use::Elsewhere => others += 1,
+                Use::By { .. } | Use::Carried { .. } | Use::Returned(_) | Use::Elsewhere => {
+                    others += 1;
+                }
             }
             false
         });
@@ -187,7 +203,7 @@ impl Flow<'_> {
                     || matches!(opcode, "multiply" | "divide" | "subtract" | "negate")
             }
             Use::Carried { .. } => found.is_none(),
-            Use::Elsewhere => false,
+            Use::Returned(_) | Use::Elsewhere => false,
         });
         found
     }
@@ -211,7 +227,7 @@ impl Flow<'_> {
                 is_handed_on |= c == callers && i == index;
                 false
             }
-            Use::Elsewhere => false,
+            Use::Returned(_) | Use::Elsewhere => false,
         });
         // Nothing else of the body reads the element.
         let site = self.parameter(self.instruction(*addition.callers.get(callers - 1)?), 0)?;

@@ -263,3 +263,24 @@ fn what_is_only_split_again_is_found() {
     ]));
     assert!(!is_only_split_again(&["other = sine a"]));
 }
+
+#[test]
+fn what_is_returned_has_the_number_of_its_result() {
+    let module = module(&[(
+        "entry",
+        &[
+            "a = parameter number=0",
+            "gathered = all-gather a",
+            "read = sine gathered",
+            "copy = copy gathered",
+            "all = tuple a read copy",
+        ],
+    )]);
+    let flow = Flow::new(&module);
+    let returned = |name| flow.returned_as(value(&module, &[], name));
+    assert_eq!(returned("entry/gathered"), Some(2));
+    assert_eq!(returned("entry/read"), Some(1));
+    let single = super::tests::module(&[("entry", &["a = parameter number=0", "end = copy a"])]);
+    let only = value(&single, &[], "entry/a");
+    assert_eq!(Flow::new(&single).returned_as(only), Some(0));
+}

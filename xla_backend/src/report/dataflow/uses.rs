@@ -16,7 +16,9 @@ pub(super) enum Use<'a> {
     },
     /// The next iteration, as element `index` of the loop that is the last of `callers` callers.
     Carried { callers: usize, index: usize },
-    /// The program's caller, or a use that is not followed.
+    /// The program's caller, as this result.
+    Returned(usize),
+    /// A use that is not followed.
     Elsewhere,
 }
 
@@ -94,7 +96,7 @@ impl Flow<'_> {
     /// The value in the caller that a computation's result is.
     fn beyond_root(&self, at: &Value, follow: &mut dyn FnMut(Use) -> bool) -> Option<Value> {
         let Some(&site) = at.callers.last() else {
-            follow(Use::Elsewhere);
+            follow(Use::Returned(at.element.last().copied().unwrap_or(0)));
             return None;
         };
         let mut value = at.clone();
