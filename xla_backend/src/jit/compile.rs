@@ -253,7 +253,6 @@ impl Placement<'_> {
                     dims,
                     role: path.role(),
                     notes,
-                    is_state: path.role() == Role::State,
                 });
             });
         inputs

@@ -60,8 +60,6 @@ pub struct Input {
     pub role: Role,
     /// Choices that the layout made for it.
     pub notes: Vec<Note>,
-    /// Whether it is annotated as the state of an optimizer.
-    pub is_state: bool,
 }
 
 impl Input {
@@ -137,7 +135,7 @@ impl Program {
     pub fn stored_arrays(&self) -> Vec<StoredArray> {
         let stored = self.inputs().iter().map(|input| StoredArray {
             path: input.path.clone(),
-            role: input.role(),
+            role: input.role,
             dims: input.dims.clone(),
             shape: input.ty.shape.to_vec(),
             bytes: input.ty.host_bytes() as u64,

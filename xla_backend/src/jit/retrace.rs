@@ -120,7 +120,6 @@ mod tests {
             dims: None,
             role: Role::Parameter,
             notes: Vec::new(),
-            is_state: false,
         }
     }
 

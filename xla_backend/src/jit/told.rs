@@ -55,7 +55,7 @@ impl CompiledFrom<'_> {
             path: input.path.clone(),
             ty: (*input.ty).clone(),
             spec: input.sharding.spec().clone(),
-            is_state: input.is_state,
+            is_state: input.role == shardax_sharding::Role::State,
         });
         let results = self.outputs.iter().map(|output| Placed {
             path: output.path.clone(),
