@@ -12,7 +12,7 @@ use shardax::xla::report::{Collective, CollectiveKind};
 use shardax::xla::{AheadFault, Error};
 use shardax::{AheadOptions, AheadProgram, Chip, Cluster, Link};
 
-use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
+use CollectiveKind::{AllGather, AllReduce, CollectivePermute, ReduceScatter};
 
 const LAYERS: usize = 4;
 const EMBED: usize = 256;
@@ -104,7 +104,11 @@ fn moved(program: &AheadProgram, kind: CollectiveKind, link: Link) -> u64 {
     let large = |c: &&Collective| c.kind == kind && c.payload_bytes > 64;
     let found = report.collectives.iter().filter(large);
     found
-        .filter(|c| program.cluster().link(&c.groups[0]) == link)
+        .filter(|c| {
+            let pairs = c.pairs.iter().map(|&(from, to)| vec![from, to]);
+            let mut groups = c.groups.iter().cloned().chain(pairs);
+            groups.any(|group| program.cluster().link(&group) == link)
+        })
         .map(|c| {
             for array in &c.arrays {
                 assert_eq!(array.element.to_string(), "bf16", "{report}");
@@ -162,6 +166,33 @@ fn hybrid_sharding_gathers_parameters_inside_of_the_node() {
         reduced.iter().sum::<u64>() > 0,
         "replicas agree on gradients"
     );
+}
+
+/// What a manual region writes is what the cluster does, in bf16, over the link of its axis.
+#[test]
+fn collectives_of_manual_regions_are_compiled_as_they_are_written() {
+    let layout = Layout::new(mesh("data=2,model=8"));
+    let rows = PartitionSpec::new(("model", ()));
+    let split = [Dim::Mesh(&["model"]), Dim::Unsharded];
+    let region = |x: Tensor| {
+        manual("model", rows.clone(), rows.clone(), |x: Tensor| {
+            let next = (0..8).map(|i| (i, (i + 1) % 8));
+            let sent = ppermute(x, "model", next).tanh();
+            let scattered = reduce_scatter(sent, "model", 1).tanh();
+            let gathered = all_gather(scattered, "model", 1).tanh();
+            gathered * psum(gathered, "model")
+        })(x.shard(&split))
+        .shard(&split)
+    };
+    let program = jit(region)
+        .layout(&layout)
+        .compile_for(&cluster(2), TensorType::new(DType::BF16, [1024, 1024]))
+        .unwrap();
+    let shard = 1024 * 1024 * 2 / 8;
+    for kind in [CollectivePermute, ReduceScatter, AllGather, AllReduce] {
+        let found = [Link::Nvlink, Link::Network].map(|link| moved(&program, kind, link));
+        assert_eq!(found, [shard, 0], "{kind:?}\n{}", program.report().unwrap());
+    }
 }
 
 #[test]
