@@ -2,7 +2,7 @@
 //! cluster that is not there.
 
 use shardax_core::Graph;
-use shardax_sharding::Layout;
+use shardax_sharding::{Layout, Role};
 
 use super::program::{Input, Output};
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ impl CompiledFrom<'_> {
             path: input.path.clone(),
             ty: (*input.ty).clone(),
             spec: input.sharding.spec().clone(),
-            is_state: input.role == shardax_sharding::Role::State,
+            is_state: input.role == Role::State,
         });
         let results = self.outputs.iter().map(|output| Placed {
             path: output.path.clone(),

@@ -1,0 +1,110 @@
+//! Looks at a new layout of the GPT of `train_gpt`: what it communicates and why, whether it computes the
+//! same, and what it is on a cluster. The model is not touched; the layout is a file. Try:
+//!
+//! ```text
+//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml
+//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --against megatron
+//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --check
+//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --cluster h100:1x8
+//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --html report.html
+//! ```
+//!
+//! `docs/guide/layouts.md` goes through it.
+
+#[path = "../train_gpt/model.rs"]
+mod model;
+#[path = "../train_gpt/reference.rs"]
+mod reference;
+#[path = "../train_gpt/training.rs"]
+mod training;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use shardax::prelude::*;
+use shardax::train::Precision;
+use shardax::xla::report::human_bytes;
+use shardax::{CheckOptions, Cluster, check_layouts};
+
+use model::Gpt;
+use reference::Size;
+use training::{Recipe, TrainState};
+
+/// Looks at a layout.
+#[derive(Debug, Parser)]
+struct Options {
+    /// A file with a layout
+    layout: PathBuf,
+    /// Shows what differs from this strategy on the same devices, such as megatron
+    #[arg(long)]
+    against: Option<Strategy>,
+    /// Runs three steps under the layout, and compares with one device
+    #[arg(long)]
+    check: bool,
+    /// Compiles for a cluster, which need not be there, instead of for the CPU
+    #[arg(long)]
+    cluster: Option<Cluster>,
+    /// Writes the report as a page
+    #[arg(long)]
+    html: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let text = std::fs::read_to_string(&options.layout)
+        .map_err(|error| format!("{}: {error}", options.layout.display()))?;
+    let layout = Layout::from_toml(&text)?;
+    println!("{layout}");
+
+    let (config, batch) = Size::Tiny.config();
+    let window = config.context + 1;
+    let recipe = Recipe::new(1e-3, Precision::F32);
+    let init = move || recipe.init(Gpt::init(config, reference::weight));
+    let step = move |state: TrainState, tokens: Tensor| recipe.step(state, tokens);
+    let state = jit(init).call(())?;
+    let types = || (state.types(), TensorType::new(DType::I32, [batch, window]));
+
+    let compiled = jit(step).name("train_step").layout(&layout).donate(&[0]);
+    if let Some(strategy) = &options.against {
+        let mesh = Mesh::new([("data", 1), ("model", layout.mesh().device_count())])?;
+        let known = strategy.layout(mesh)?;
+        let other = jit(step).name(strategy.to_string()).layout(&known);
+        for program in [other.compile(types())?, compiled.compile(types())?] {
+            let totals = program.collectives()?.totals();
+            let times: u64 = totals.iter().map(|total| total.times).sum();
+            let sent: u64 = totals.iter().map(|total| total.bytes_sent).sum();
+            let (name, sent) = (program.name(), human_bytes(sent));
+            println!("{name}: {times} collectives a step, in which a device sends {sent}");
+        }
+    } else if options.check {
+        let tokens = jit(move || reference::tokens(config, batch, 3)).call(())?;
+        let tokens: Vec<i32> = tokens.to_vec()?;
+        let batches = tokens.chunks(batch * window);
+        let batches = batches.map(|tokens| Array::from_slice(tokens, [batch, window]));
+        let layouts = [("stationary".to_owned(), layout)];
+        let batches = batches.collect::<Result<_, _>>()?;
+        let table = check_layouts(step, state, batches, &layouts, CheckOptions::default())?;
+        println!("{table}");
+    } else if let Some(cluster) = &options.cluster {
+        let program = compiled.compile_for(cluster, types())?;
+        println!("{program}\n{}", program.collectives()?);
+    } else {
+        let report = compiled.compile(types())?.report()?;
+        println!("{report}");
+        if let Some(path) = &options.html {
+            std::fs::write(path, report.to_html())?;
+        }
+    }
+    Ok(())
+}
