@@ -65,6 +65,8 @@ mod documents {
     struct Randomness;
     #[doc = include_str!("../docs/guide/arrays.md")]
     struct Arrays;
+    #[doc = include_str!("../docs/guide/layouts.md")]
+    struct Layouts;
     #[doc = include_str!("../docs/guide/manual.md")]
     struct Manual;
     #[doc = include_str!("../docs/guide/debugging.md")]

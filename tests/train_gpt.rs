@@ -1,44 +1,22 @@
 //! Mistakes in how the `train_gpt` example is called, and on what machine: what its user sees.
 
+#[path = "common/examples.rs"]
+mod examples;
 #[path = "common/processes.rs"]
 mod processes;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use examples::example;
 use processes::{plugin, scratch};
 
 /// The example, built as the tests are.
 fn train_gpt() -> Command {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let path = BUILT.get_or_init(|| {
-        // This test is `target/PROFILE/deps/NAME`.
-        let test = std::env::current_exe().unwrap();
-        let folder = test.parent().and_then(Path::parent).unwrap();
-        let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let built = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--workspace",
-                "--example",
-                "train_gpt",
-                "--profile",
-                profile,
-            ])
-            .arg("--target-dir")
-            .arg(folder.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(built.unwrap().success());
-        folder.join("examples").join("train_gpt")
-    });
-    Command::new(path)
+    Command::new(BUILT.get_or_init(|| example("train_gpt")))
 }
 
 /// Runs it; returns what it wrote to standard error, and whether all went well.

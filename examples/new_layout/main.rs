@@ -37,7 +37,7 @@ use training::{Recipe, TrainState};
 struct Options {
     /// A file with a layout
     layout: PathBuf,
-    /// Shows what differs from this strategy on the same devices, such as megatron
+    /// Compares with a known strategy, whose axes have the sizes of the layout's, in order
     #[arg(long)]
     against: Option<Strategy>,
     /// Runs three steps under the layout, and compares with one device
@@ -77,8 +77,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let compiled = jit(step).name("train_step").layout(&layout).donate(&[0]);
     if let Some(strategy) = &options.against {
-        let mesh = Mesh::new([("data", 1), ("model", layout.mesh().device_count())])?;
-        let known = strategy.layout(mesh)?;
+        let sizes = layout.mesh().axes().iter().map(|axis| axis.size());
+        let known = strategy.layout(Mesh::new(strategy.axes().into_iter().zip(sizes))?)?;
         let other = jit(step).name(strategy.to_string()).layout(&known);
         for program in [other.compile(types())?, compiled.compile(types())?] {
             let totals = program.collectives()?.totals();
