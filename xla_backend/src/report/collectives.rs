@@ -82,10 +82,12 @@ pub struct Collective {
 /// What the module says of one array that a collective moves.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
-    /// Dimensions before, on one device. Several of an all-to-all, for which XLA cuts and turns its
-    /// operand: those of the operand, and of what it is cut from.
+    /// The array, of the shape in which it is best known.
+    pub(super) array: ArrayShape,
+    /// Dimensions before, on one device. Several where XLA has changed the shape only for this: those of the
+    /// operand, and of what it is made or cut from.
     pub(super) before: Vec<Vec<u64>>,
-    /// Dimensions after, on one device; of an all-to-all as `before`.
+    /// Dimensions after, on one device, as `before`.
     pub(super) after: Vec<Vec<u64>>,
     /// The name of the operation that this array belongs to.
     pub(super) op_name: String,

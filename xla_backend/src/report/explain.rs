@@ -8,8 +8,9 @@ use super::attribution::{Attribution, Made};
 use super::collectives::{Collective, Part, Pass};
 use super::cost::CollectiveKind;
 use super::hlo::SourceLine;
-use super::shape::ArrayShape;
-use super::split::{DimSplit, Partial, Split, dims_of_parts, fit, fits_joined, is_possible};
+use super::split::{
+    DimSplit, Partial, Split, dims_of_parts, fit, fit_turned, fits_joined, is_possible,
+};
 use super::subject::{Argument, ArgumentRole, Placed};
 use super::table::{SMALL, short_name};
 use super::why::{Cause, MovedTensor, TensorRole, Why};
@@ -44,16 +45,14 @@ const WRITTEN: [&str; 14] = [
 
 impl Explainer<'_> {
     pub(super) fn why(&self, collective: &Collective) -> Why {
-        let tensors = collective.parts.iter().zip(&collective.arrays);
+        let tensor = |part: &Part| self.tensor(collective, part);
         Why {
             cause: cause(&collective.op_name),
-            tensors: tensors
-                .map(|(part, array)| self.tensor(collective, part, array))
-                .collect(),
+            tensors: collective.parts.iter().map(tensor).collect(),
         }
     }
 
-    fn tensor(&self, collective: &Collective, part: &Part, array: &ArrayShape) -> MovedTensor {
+    fn tensor(&self, collective: &Collective, part: &Part) -> MovedTensor {
         // A parameter that is gathered where the program begins has no line; what reads it has.
         let place = self.place(&part.op_name);
         let line = place.or_else(|| self.place(&part.reader));
@@ -64,14 +63,7 @@ impl Explainer<'_> {
         let mut tensor = MovedTensor {
             role: TensorRole::Unknown,
             path: String::new(),
-            array: match collective.kind {
-                // The arrays are pieces of it.
-                CollectiveKind::AllToAll => ArrayShape {
-                    element: array.element,
-                    dims: part.before.last().unwrap_or(&array.dims).clone(),
-                },
-                _ => array.clone(),
-            },
+            array: part.array.clone(),
             whole: None,
             is_layer: false,
             from: None,
@@ -111,34 +103,43 @@ impl Explainer<'_> {
         let shape = &argument.ty.shape;
         let spec = &argument.spec;
         let axes = collective.axes.as_deref().unwrap_or_default();
-        let fits = |whole: &[usize]| fits(self.mesh, collective.kind, axes, part, whole);
         // An element of a stack has one dimension less, or a size of 1 there.
         let layer: PartitionSpec = spec.entries().iter().skip(1).cloned().collect();
-        let one = |local: &Vec<u64>| local.len() == shape.len() && local.first() == Some(&1);
-        let is_layer = shape.first().is_some_and(|&layers| layers > 1)
-            && (part.after.iter().all(one) || !fits(shape))
-            && fits(&shape[1..]);
-        let (whole, spec) = match is_layer {
+        let layers = shape.first().filter(|&&layers| layers > 1);
+        let gathers = collective.kind == CollectiveKind::AllGather;
+        let gathered = |whole: &[usize], spec: &PartitionSpec| {
+            let splits = gathers.then(|| self.gathered(part, whole, spec, axes));
+            splits.flatten().map(|(from, to)| (Some(from), Some(to)))
+        };
+        let mut known = gathered(shape, spec);
+        if known.is_none() && layers.is_some() {
+            known = gathered(&shape[1..], &layer);
+            tensor.is_layer = known.is_some();
+        }
+        if known.is_none() && layers.is_some() {
+            let fits = |whole: &[usize]| fits(self.mesh, collective, part, whole, Order::Any);
+            let one = |local: &Vec<u64>| local.len() == shape.len() && local.first() == Some(&1);
+            let is_element = part.after.iter().all(one) || !fits(shape);
+            tensor.is_layer = is_element && fits(&shape[1..]);
+        }
+        let (whole, spec) = match tensor.is_layer {
             true => (&shape[1..], &layer),
             false => (&shape[..], spec),
         };
-        tensor.is_layer = is_layer;
         tensor.whole = Some(whole.to_vec());
-        (tensor.from, tensor.to) = self.splits(collective, part, whole, Some(spec));
-        if collective.kind == CollectiveKind::AllGather && tensor.from.is_none() {
-            (tensor.from, tensor.to) = self.gathered(part, whole, spec, axes);
-        }
+        let known = known.unwrap_or_else(|| self.splits(collective, part, whole, Some(spec)));
+        (tensor.from, tensor.to) = known;
     }
 
-    /// How an argument lies before and after it is gathered, when XLA has turned it and the dimensions of
-    /// HLO are not its own: it lay as it was given, if sizes agree.
+    /// How an argument lies before and after it is gathered: before as it was given, if the numbers of
+    /// elements agree. Their order in HLO is not asked, which XLA may have changed.
     fn gathered(
         &self,
         part: &Part,
         whole: &[usize],
         spec: &PartitionSpec,
         axes: &[String],
-    ) -> (Option<Split>, Option<Split>) {
+    ) -> Option<(Split, Split)> {
         let rest = spec.entries().iter().map(|entry| {
             let kept = entry.names().iter().filter(|axis| !axes.contains(axis));
             kept.cloned().collect::<Vec<String>>()
@@ -149,10 +150,8 @@ impl Explainer<'_> {
             let local = locals.first();
             local.is_some_and(|local| has_elements(spec, self.mesh, whole, local))
         };
-        match agrees(spec, &part.before) && agrees(&after, &part.after) {
-            true => (Some(Split::of_spec(spec)), Some(Split::of_spec(&after))),
-            false => (None, None),
-        }
+        let is_it = agrees(spec, &part.before) && agrees(&after, &part.after);
+        is_it.then(|| (Split::of_spec(spec), Split::of_spec(&after)))
     }
 
     fn computed(
@@ -236,22 +235,21 @@ impl Explainer<'_> {
     /// several calls, and XLA may have merged dimensions, in which case only the number of elements is left
     /// to go by.
     fn fitting<'m>(&self, made: &'m [Made], collective: &Collective, part: &Part) -> Vec<&'m Made> {
-        let axes = collective.axes.as_deref().unwrap_or_default();
-        let fit = |made: &&Made| match made.is_local {
+        let fits_in = |made: &Made, order: Order| match made.is_local {
             true => {
-                let shapes = part.before.iter().chain(&part.after);
+                let mut shapes = part.before.iter().chain(&part.after);
                 let made = || made.shape.iter().map(|&size| size as u64);
-                shapes
-                    .into_iter()
-                    .any(|local| made().eq(local.iter().copied()))
+                shapes.any(|local| made().eq(local.iter().copied()))
             }
-            false => fits(self.mesh, collective.kind, axes, part, &made.shape),
+            false => fits(self.mesh, collective, part, &made.shape, order),
         };
-        let found: Vec<&Made> = made.iter().filter(fit).collect();
-        if !found.is_empty() {
-            let as_stated = |made: &&&Made| is_as_stated(self.mesh, part, made);
-            let stated: Vec<&Made> = found.iter().filter(as_stated).copied().collect();
-            return if stated.is_empty() { found } else { stated };
+        for order in [Order::Own, Order::Any] {
+            let found: Vec<&Made> = made.iter().filter(|made| fits_in(made, order)).collect();
+            if !found.is_empty() {
+                let as_stated = |made: &&&Made| is_as_stated(self.mesh, part, made);
+                let stated: Vec<&Made> = found.iter().filter(as_stated).copied().collect();
+                return if stated.is_empty() { found } else { stated };
+            }
         }
         let count = |made: &&Made| {
             let whole: u64 = made.shape.iter().map(|&d| d as u64).product();
@@ -332,42 +330,50 @@ impl Explainer<'_> {
             | CollectiveKind::CollectivePermute
             | CollectiveKind::CollectiveBroadcast => return (None, None),
         };
-        let Some(local) = local.first() else {
-            return (None, None);
-        };
-        let Some(fitted) = fit(local, whole) else {
-            // XLA has merged dimensions: where the layout states how the value lies, and the number of
-            // elements agrees, it is that.
-            let stated = stated.filter(|spec| has_elements(spec, self.mesh, whole, local));
-            let to = stated.map(Split::of_spec);
-            return match collective.kind {
-                CollectiveKind::AllReduce => (to.clone().map(|to| partial(to, part, axes)), to),
-                _ => (
-                    None,
-                    to.filter(|_| collective.kind != CollectiveKind::ReduceScatter),
-                ),
+        let mut ways: Vec<(Split, Split)> = vec![];
+        for fitted in local.iter().flat_map(|local| fit_turned(local, whole)) {
+            if !is_possible(self.mesh, &fitted.parts, axes) {
+                continue;
+            }
+            let coarse = Split {
+                dims: dims_of_parts(self.mesh, &fitted.parts, stated, axes),
+                partial: None,
             };
-        };
-        let dims = dims_of_parts(self.mesh, &fitted.parts, stated, axes);
-        let coarse = Split {
-            dims,
-            partial: None,
-        };
-        let finer = || {
-            let dimension = part.dimension?.checked_sub(fitted.leading)?;
+            // The side on which the collective's axes split its dimension.
             let mut fine = coarse.clone();
-            if let DimSplit::Axes(split) = fine.dims.get_mut(dimension)? {
+            let dimension = fitted
+                .order
+                .iter()
+                .position(|dim| Some(*dim) == part.dimension);
+            if let Some(DimSplit::Axes(split)) = dimension.and_then(|dim| fine.dims.get_mut(dim)) {
                 split.extend(axes.iter().cloned());
             }
-            Some(fine)
-        };
-        match collective.kind {
-            CollectiveKind::AllGather => (finer(), Some(coarse)),
-            CollectiveKind::ReduceScatter => {
-                let fine = finer();
-                (Some(partial(coarse, part, axes)), fine)
+            let way = match collective.kind {
+                CollectiveKind::AllGather => (fine, coarse),
+                CollectiveKind::ReduceScatter => (partial(coarse, part, axes), fine),
+                _ => (partial(coarse.clone(), part, axes), coarse),
+            };
+            if !ways.contains(&way) {
+                ways.push(way);
             }
-            _ => (Some(partial(coarse.clone(), part, axes)), Some(coarse)),
+        }
+        if ways.len() > 1 {
+            return (None, None);
+        }
+        if let Some((from, to)) = ways.pop() {
+            return (Some(from), Some(to));
+        }
+        // XLA has merged dimensions: where the layout states how the value lies, and the number of elements
+        // agrees, it is that.
+        let is_it = |spec: &&PartitionSpec| {
+            let mut locals = local.iter();
+            locals.any(|local| has_elements(spec, self.mesh, whole, local))
+        };
+        let to = stated.filter(is_it).map(Split::of_spec);
+        match collective.kind {
+            CollectiveKind::AllReduce => (to.clone().map(|to| partial(to, part, axes)), to),
+            CollectiveKind::AllGather => (None, to),
+            _ => (None, None),
         }
     }
 }
@@ -388,14 +394,29 @@ fn has_elements(spec: &PartitionSpec, mesh: &Mesh, whole: &[usize], local: &[u64
     shard.is_ok_and(|shard| shard.iter().product::<usize>() as u64 == local.iter().product::<u64>())
 }
 
+/// The order of a local shape's dimensions.
+#[derive(Clone, Copy)]
+enum Order {
+    /// The whole value's.
+    Own,
+    /// One that a compiler may have chosen.
+    Any,
+}
+
 /// Whether the shapes before and after can be parts of a whole value.
-fn fits(mesh: &Mesh, kind: CollectiveKind, axes: &[String], part: &Part, whole: &[usize]) -> bool {
-    let ways = |local: &Vec<u64>| match kind {
-        CollectiveKind::AllToAll => fits_joined(local, whole),
-        _ => fit(local, whole)
+fn fits(mesh: &Mesh, collective: &Collective, part: &Part, whole: &[usize], order: Order) -> bool {
+    let kind = collective.kind;
+    let axes = collective.axes.as_deref().unwrap_or_default();
+    let ways = |local: &Vec<u64>| match (kind, order) {
+        (CollectiveKind::AllToAll, _) => fits_joined(local, whole),
+        (_, Order::Own) => fit(local, whole)
             .map(|fitted| fitted.parts)
             .into_iter()
             .collect(),
+        (_, Order::Any) => {
+            let fitted = fit_turned(local, whole).into_iter();
+            fitted.map(|fitted| fitted.parts).collect()
+        }
     };
     let any = |locals: &[Vec<u64>], taken: &[String]| {
         let mut ways = locals.iter().flat_map(ways);
@@ -419,12 +440,14 @@ fn is_as_stated(mesh: &Mesh, part: &Part, made: &Made) -> bool {
     let Ok(shard) = stated.shard_shape(mesh, &made.shape) else {
         return false;
     };
-    let shard = shard.iter().map(|&size| size as u64);
-    let is_it = |local: &Vec<u64>| {
-        // A local shape may have dimensions of size 1 in front.
-        let leading = local.len().saturating_sub(made.shape.len());
-        shard.clone().eq(local[leading..].iter().copied())
+    // In whatever order, and with whatever dimensions of size 1.
+    let sizes = |dims: &mut dyn Iterator<Item = u64>| {
+        let mut sizes: Vec<u64> = dims.filter(|&size| size != 1).collect();
+        sizes.sort_unstable();
+        sizes
     };
+    let shard = sizes(&mut shard.iter().map(|&size| size as u64));
+    let is_it = |local: &Vec<u64>| sizes(&mut local.iter().copied()) == shard;
     part.before.iter().chain(&part.after).any(is_it)
 }
 

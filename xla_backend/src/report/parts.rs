@@ -3,7 +3,7 @@
 use super::collectives::Part;
 use super::cost::CollectiveKind;
 use super::dataflow::{Origin, Site, Value};
-use super::hlo::{Computation, Instruction};
+use super::hlo::Instruction;
 use super::shape::{ArrayShape, Shape};
 use super::walk::{Path, Walk, origin};
 
@@ -15,7 +15,7 @@ impl Walk<'_> {
         kind: CollectiveKind,
         starts: bool,
         path: &Path,
-        count: usize,
+        arrays: &[ArrayShape],
     ) -> Vec<Part> {
         let here = &self.module.computations()[site.computation];
         let instruction = &here.instructions()[site.instruction];
@@ -43,37 +43,40 @@ impl Walk<'_> {
         };
         let exchanges = kind == CollectiveKind::AllToAll;
         let exchanged = results.iter().map(|array| elements(&array.dims)).sum();
-        let part = |i: usize| {
+        let part = |i: usize, array: &ArrayShape| {
             let operand = instruction.operands().get(i);
             let operand = operand.map(|&operand| value(operand, vec![]));
             let result = value(site.instruction, if combined { vec![i] } else { vec![] });
-            let dims = |array: &ArrayShape| array.dims.clone();
-            let mut before: Vec<Vec<u64>> = vec![];
+            let shape_of = |value: &Value| {
+                let arrays = self.flow.instruction(value.site).shape().arrays();
+                arrays.first().map(|array| array.dims.clone())
+            };
+            let mut before: Vec<Vec<u64>> = operand.iter().filter_map(shape_of).collect();
             let mut after: Vec<Vec<u64>> = results
                 .get(i)
-                .map(|array| dims(array))
+                .map(|array| array.dims.clone())
                 .into_iter()
                 .collect();
-            if let Some(operand) = &operand {
-                let arrays = self.flow.instruction(operand.site).shape().arrays();
-                before.extend(arrays.first().map(|array| dims(array)));
-                if exchanges {
-                    before.extend(self.flow.shapes_before(operand));
-                    after.extend(self.flow.shapes_after(result.clone()));
-                    keep_whole(&mut before, exchanged);
-                    keep_whole(&mut after, exchanged);
-                }
+            if let Some(operand) = operand.as_ref().filter(|_| exchanges) {
+                before.extend(self.flow.shapes_before(operand));
+                after.extend(self.flow.shapes_after(result.clone()));
+                keep_whole(&mut before, exchanged);
+                keep_whole(&mut after, exchanged);
             }
-            let origin = operand.map_or(Origin::Computed, |operand| self.flow.origin(&operand));
-            Part {
+            let origin = operand.as_ref().map(|operand| self.flow.origin(operand));
+            let part = Part {
+                array: match exchanges {
+                    true => of_shape(array, before.last()),
+                    false => array.clone(),
+                },
                 before,
                 after,
-                op_name: self.name_of_part(here, instruction, site, combined.then_some(i)),
+                op_name: self.name_of_part(site, operand.as_ref(), combined.then_some(i)),
                 reader: self.flow.reader(result.clone()),
                 returned_as: self.flow.returned_as(result.clone()),
                 argument: match origin {
-                    Origin::Argument(number) => Some(number),
-                    Origin::Carried { .. } | Origin::Computed => None,
+                    Some(Origin::Argument(number)) => Some(number),
+                    Some(Origin::Carried { .. } | Origin::Computed) | None => None,
                 },
                 dimension,
                 reduces,
@@ -83,11 +86,45 @@ impl Walk<'_> {
                     true => None,
                     false => self.loop_of_sum(path, result),
                 },
+            };
+            // Compilers for GPUs join what is to be reduced into one array.
+            let pieces = operand.filter(|_| kind == CollectiveKind::AllReduce);
+            let pieces = pieces.map_or(vec![], |operand| self.flow.pieces(&operand));
+            match pieces.is_empty() {
+                true => vec![part],
+                false => pieces
+                    .iter()
+                    .map(|piece| self.piece(&part, piece))
+                    .collect(),
             }
         };
         // An exchange of several arrays is one value, cut into as many parts as there are devices.
-        let count = if exchanges { count.min(1) } else { count };
-        (0..count).map(part).collect()
+        let count = if exchanges { 1 } else { arrays.len() };
+        let parts = arrays.iter().take(count).enumerate();
+        parts.flat_map(|(i, array)| part(i, array)).collect()
+    }
+
+    /// What is known of a value that was joined with others to be reduced.
+    fn piece(&self, joined: &Part, piece: &Value) -> Part {
+        let arrays = self.flow.instruction(piece.site).shape().arrays();
+        let mut shapes: Vec<Vec<u64>> = arrays
+            .first()
+            .map(|array| array.dims.clone())
+            .into_iter()
+            .collect();
+        let size = shapes.first().map_or(0, |dims| elements(dims));
+        shapes.extend(self.flow.shapes_before(piece));
+        shapes.retain(|dims| elements(dims) == size);
+        let name = self.flow.name_before(piece);
+        Part {
+            array: of_shape(&joined.array, shapes.last()),
+            before: shapes.clone(),
+            after: shapes,
+            op_name: name.map_or_else(|| joined.op_name.clone(), str::to_owned),
+            returned_as: None,
+            argument: None,
+            ..joined.clone()
+        }
     }
 
     /// The position in the path's loops of the one in which a value is only added up.
@@ -100,15 +137,12 @@ impl Walk<'_> {
 
     /// XLA names a combined collective after some of its parts, and what takes a part out of it after that
     /// part.
-    fn name_of_part(
-        &self,
-        here: &Computation,
-        instruction: &Instruction,
-        site: Site,
-        part: Option<usize>,
-    ) -> String {
+    fn name_of_part(&self, site: Site, operand: Option<&Value>, part: Option<usize>) -> String {
+        let here = &self.module.computations()[site.computation];
+        let instruction = &here.instructions()[site.instruction];
+        let own = || origin(here, instruction).0;
         let Some(part) = part else {
-            return origin(here, instruction).0;
+            return own();
         };
         let takes_it = |user: &&Instruction| {
             user.opcode() == "get-tuple-element"
@@ -116,10 +150,19 @@ impl Walk<'_> {
                 && user.operands() == [site.instruction]
         };
         let taken = here.instructions().iter().find(takes_it);
-        let names = [taken, here.operand(instruction, part)];
-        let mut names = names.into_iter().flatten().map(Instruction::op_name);
-        let name = names.find(|name| !name.is_empty());
-        name.map_or_else(|| origin(here, instruction).0, str::to_owned)
+        let name = taken
+            .map(Instruction::op_name)
+            .filter(|name| !name.is_empty());
+        let name = name.or_else(|| self.flow.name_before(operand?));
+        name.map_or_else(own, str::to_owned)
+    }
+}
+
+/// An array of the same elements in another shape.
+fn of_shape(array: &ArrayShape, dims: Option<&Vec<u64>>) -> ArrayShape {
+    ArrayShape {
+        element: array.element,
+        dims: dims.unwrap_or(&array.dims).clone(),
     }
 }
 

@@ -87,33 +87,71 @@ impl Serialize for Split {
     }
 }
 
-/// A local shape beside that of the whole value, dimension by dimension.
+/// A local shape beside that of the whole value, dimension by dimension of the whole.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Fitted {
-    /// Into how many parts each dimension of the whole is split.
+    /// Into how many parts it is split.
     pub(super) parts: Vec<u64>,
-    /// Dimensions of size 1 that the local shape has in front of the whole's.
-    pub(super) leading: usize,
+    /// Which dimension of the local shape it is.
+    pub(super) order: Vec<usize>,
 }
 
 /// How a local shape fits the whole, if dimensions correspond: the local one may have dimensions of size 1
 /// in front, as an element of a stack has.
 pub(super) fn fit(local: &[u64], whole: &[usize]) -> Option<Fitted> {
     let leading = local.len().checked_sub(whole.len())?;
-    let (ones, local) = local.split_at(leading);
-    if ones.iter().any(|&size| size != 1) {
+    if local[..leading].iter().any(|&size| size != 1) {
         return None;
     }
-    let part = |(&whole, &local): (&usize, &u64)| {
+    in_order(local, whole, (leading..local.len()).collect())
+}
+
+/// As [`fit`], or, if that does not, in every other order of dimensions: compilers for GPUs turn arrays so
+/// that the dimension that is gathered is the major one.
+pub(super) fn fit_turned(local: &[u64], whole: &[usize]) -> Vec<Fitted> {
+    /// Of more dimensions than these nothing is said.
+    const RANK: usize = 6;
+    if let Some(fitted) = fit(local, whole) {
+        return vec![fitted];
+    }
+    let Some(mut extra) = local.len().checked_sub(whole.len()) else {
+        return vec![];
+    };
+    let mut own: Vec<usize> = (0..local.len()).collect();
+    own.retain(|&dim| {
+        let drop = extra > 0 && local[dim] == 1;
+        extra -= usize::from(drop);
+        !drop
+    });
+    if extra > 0 || own.len() > RANK {
+        return vec![];
+    }
+    let mut orders: Vec<Vec<usize>> = vec![vec![]];
+    for _ in 0..own.len() {
+        let longer = |order: &Vec<usize>| {
+            let rest = own.iter().filter(|dim| !order.contains(dim));
+            let longer = rest.map(|&dim| [order.as_slice(), &[dim]].concat());
+            longer.collect::<Vec<_>>()
+        };
+        orders = orders.iter().flat_map(longer).collect();
+    }
+    let fitted = orders
+        .into_iter()
+        .filter_map(|order| in_order(local, whole, order));
+    fitted.collect()
+}
+
+fn in_order(local: &[u64], whole: &[usize], order: Vec<usize>) -> Option<Fitted> {
+    let part = |(&whole, &dim): (&usize, &usize)| {
         let whole = whole as u64;
-        match (whole, local) {
+        match (whole, local[dim]) {
             (0, 0) => Some(1),
             (_, 0) => None,
-            _ => whole.is_multiple_of(local).then(|| whole / local),
+            (_, local) => whole.is_multiple_of(local).then(|| whole / local),
         }
     };
-    let parts = whole.iter().zip(local).map(part).collect::<Option<_>>()?;
-    Some(Fitted { parts, leading })
+    let parts = whole.iter().zip(&order).map(part).collect::<Option<_>>()?;
+    Some(Fitted { parts, order })
 }
 
 /// Every way in which a local shape fits the whole when neighboring dimensions of it may belong to one of the
@@ -274,12 +312,25 @@ mod tests {
         let parts = |local: &[u64], whole: &[usize]| fit(local, whole).map(|f| f.parts);
         assert_eq!(parts(&[8, 64], &[64, 64]), Some(vec![8, 1]));
         assert_eq!(parts(&[1, 8, 64], &[64, 64]), Some(vec![8, 1]));
-        assert_eq!(fit(&[1, 8], &[8]).map(|f| f.leading), Some(1));
+        assert_eq!(fit(&[1, 8], &[8]).map(|f| f.order), Some(vec![1]));
         assert_eq!(parts(&[2, 8, 64], &[64, 64]), None);
         assert_eq!(parts(&[5, 64], &[64, 64]), None);
         assert_eq!(parts(&[0], &[8]), None);
         assert_eq!(parts(&[0], &[0]), Some(vec![1]));
         assert_eq!(parts(&[64], &[64, 64]), None);
+    }
+
+    #[test]
+    fn turned_shapes_fit_in_another_order() {
+        let orders = |local: &[u64], whole: &[usize]| -> Vec<Vec<usize>> {
+            let fitted = fit_turned(local, whole).into_iter();
+            fitted.map(|fitted| fitted.order).collect()
+        };
+        assert_eq!(orders(&[64, 16, 4], &[4, 16, 64]), [[2, 1, 0]]);
+        assert_eq!(orders(&[8, 64], &[64, 64]), [[0, 1]]);
+        assert_eq!(orders(&[64, 1, 8], &[8, 64]), [[2, 0]]);
+        assert_eq!(orders(&[32, 5], &[64, 64]), [[0usize; 2]; 0]);
+        assert_eq!(orders(&[8, 1, 1, 8], &[16, 8]), [[0, 3], [3, 0]]);
     }
 
     #[test]

@@ -234,7 +234,7 @@ impl Walk<'_> {
             payload_bytes,
             bytes_sent: kind.bytes_sent(payload_bytes, group_size),
             ring_steps: kind.ring_steps(group_size),
-            parts: self.parts(site, kind, starts, path, arrays.len()),
+            parts: self.parts(site, kind, starts, path, &arrays),
             arrays,
             times: path.loops.iter().map(trips).fold(1, u64::saturating_mul),
             times_known: path.loops.iter().all(|around| around.trips.is_some()),

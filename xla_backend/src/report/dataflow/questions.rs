@@ -14,37 +14,71 @@ impl Flow<'_> {
         let mut shapes: Vec<Vec<u64>> = vec![];
         let mut at = value.clone();
         for _ in 0..CHAIN {
-            let instruction = self.instruction(at.site);
-            let operand = match instruction.opcode() {
-                "parameter" => {
-                    let number = usize::try_from(instruction.parameter).unwrap_or(usize::MAX);
-                    let inner = at.callers.last().copied();
-                    let Some(call) = inner.filter(|&c| is_call(self.instruction(c).opcode()))
-                    else {
-                        break;
-                    };
-                    match self.leave(&mut at, call, number) {
-                        Some(()) => None,
-                        None => break,
-                    }
-                }
-                opcode if is_call(opcode) => match self.enter_root(&mut at) {
-                    Some(()) => None,
-                    None => break,
-                },
-                opcode if is_transparent(opcode) || is_slice(opcode) => {
-                    instruction.operands().first().copied()
-                }
-                _ => break,
-            };
-            if let Some(operand) = operand {
-                at.site.instruction = operand;
+            if self.step_back(&mut at).is_none() {
+                break;
             }
             if let [array] = self.instruction(at.site).shape().arrays()[..] {
                 shapes.push(array.dims.clone());
             }
         }
         shapes
+    }
+
+    /// The name of the operation that a value is made by, of those that have a location.
+    pub(in crate::report) fn name_before(&self, value: &Value) -> Option<&str> {
+        let mut at = value.clone();
+        for _ in 0..CHAIN {
+            let name = self.instruction(at.site).op_name();
+            if name.contains('#') {
+                return Some(name);
+            }
+            self.step_back(&mut at)?;
+        }
+        None
+    }
+
+    /// The values of which another is joined; none if it is not.
+    pub(in crate::report) fn pieces(&self, value: &Value) -> Vec<Value> {
+        let mut at = value.clone();
+        for _ in 0..CHAIN {
+            let instruction = self.instruction(at.site);
+            if instruction.opcode() == "concatenate" {
+                let piece = |&operand: &usize| {
+                    let mut piece = at.clone();
+                    piece.site.instruction = operand;
+                    piece
+                };
+                return instruction.operands().iter().map(piece).collect();
+            }
+            if self.step_back(&mut at).is_none() {
+                break;
+            }
+        }
+        vec![]
+    }
+
+    /// To what a value is a part of or the same data as, loops left out.
+    fn step_back(&self, at: &mut Value) -> Option<()> {
+        let instruction = self.instruction(at.site);
+        let operand = match instruction.opcode() {
+            "parameter" => {
+                let number = usize::try_from(instruction.parameter).ok()?;
+                let call = at.callers.last().copied()?;
+                is_call(self.instruction(call).opcode()).then_some(())?;
+                return self.leave(at, call, number);
+            }
+            "get-tuple-element" => {
+                at.element
+                    .push(usize::try_from(instruction.tuple_index).ok()?);
+                0
+            }
+            "tuple" => at.element.pop()?,
+            opcode if is_call(opcode) => return self.enter_root(at),
+            opcode if is_transparent(opcode) || is_slice(opcode) => 0,
+            _ => return None,
+        };
+        at.site.instruction = *instruction.operands().get(operand)?;
+        Some(())
     }
 
     /// The shapes of what a value becomes a part of, or is the same data as, nearest first.
