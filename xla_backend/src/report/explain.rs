@@ -189,13 +189,16 @@ impl Explainer<'_> {
     fn made(&self, collective: &Collective, part: &Part, made: &[Made], tensor: &mut MovedTensor) {
         let is_small = tensor.array.bytes().is_some_and(|bytes| bytes <= SMALL);
         let fitting = self.fitting(made, collective, part);
+        if fitting.is_empty() {
+            return;
+        }
         let is_backward = Pass::of(&part.op_name) == Some(Pass::Backward);
         let paths = |of: &dyn Fn(&Made) -> &BTreeSet<usize>, names: &dyn Fn(usize) -> String| {
             let paths: BTreeSet<String> = fitting
                 .iter()
                 .flat_map(|made| of(made).iter().map(|&i| names(i)))
                 .collect();
-            let all = !fitting.is_empty() && fitting.iter().all(|made| !of(made).is_empty());
+            let all = fitting.iter().all(|made| !of(made).is_empty());
             all.then(|| common_path(&paths))
         };
         let argument = |i: usize| {
@@ -251,14 +254,17 @@ impl Explainer<'_> {
                 return if stated.is_empty() { found } else { stated };
             }
         }
+        let (taken_before, taken_after) = taken(collective);
         let count = |made: &&Made| {
             let whole: u64 = made.shape.iter().map(|&d| d as u64).product();
-            let is_part = |local: &Vec<u64>| {
-                let local: u64 = local.iter().product();
-                let parts = whole.checked_div(local).unwrap_or(0);
-                parts * local == whole && is_possible(self.mesh, &[parts], &[])
+            let any = |locals: &[Vec<u64>], taken: &[String]| {
+                locals.iter().any(|local| {
+                    let local: u64 = local.iter().product();
+                    let parts = whole.checked_div(local).unwrap_or(0);
+                    parts * local == whole && is_possible(self.mesh, &[parts], taken)
+                })
             };
-            part.before.iter().any(is_part) && part.after.iter().any(is_part)
+            any(&part.before, taken_before) && any(&part.after, taken_after)
         };
         made.iter().filter(count).collect()
     }
@@ -394,6 +400,17 @@ fn has_elements(spec: &PartitionSpec, mesh: &Mesh, whole: &[usize], local: &[u64
     shard.is_ok_and(|shard| shard.iter().product::<usize>() as u64 == local.iter().product::<u64>())
 }
 
+/// The axes that split nothing before and after, for every device along them has the same.
+fn taken(collective: &Collective) -> (&[String], &[String]) {
+    let axes = collective.axes.as_deref().unwrap_or_default();
+    match collective.kind {
+        CollectiveKind::AllReduce => (axes, axes),
+        CollectiveKind::AllGather => (&[], axes),
+        CollectiveKind::ReduceScatter => (axes, &[]),
+        _ => (&[], &[]),
+    }
+}
+
 /// The order of a local shape's dimensions.
 #[derive(Clone, Copy)]
 enum Order {
@@ -405,9 +422,7 @@ enum Order {
 
 /// Whether the shapes before and after can be parts of a whole value.
 fn fits(mesh: &Mesh, collective: &Collective, part: &Part, whole: &[usize], order: Order) -> bool {
-    let kind = collective.kind;
-    let axes = collective.axes.as_deref().unwrap_or_default();
-    let ways = |local: &Vec<u64>| match (kind, order) {
+    let ways = |local: &Vec<u64>| match (collective.kind, order) {
         (CollectiveKind::AllToAll, _) => fits_joined(local, whole),
         (_, Order::Own) => fit(local, whole)
             .map(|fitted| fitted.parts)
@@ -422,13 +437,7 @@ fn fits(mesh: &Mesh, collective: &Collective, part: &Part, whole: &[usize], orde
         let mut ways = locals.iter().flat_map(ways);
         ways.any(|parts| is_possible(mesh, &parts, taken))
     };
-    // Axes along which every device has the same split nothing.
-    let (before, after): (&[String], &[String]) = match kind {
-        CollectiveKind::AllReduce => (axes, axes),
-        CollectiveKind::AllGather => (&[], axes),
-        CollectiveKind::ReduceScatter => (axes, &[]),
-        _ => (&[], &[]),
-    };
+    let (before, after) = taken(collective);
     any(&part.before, before) && any(&part.after, after)
 }
 
@@ -461,20 +470,21 @@ fn cause(op_name: &str) -> Cause {
     }
 }
 
-/// Paths in one, `*` for what differs: `blocks.*.w1`.
+/// Paths in one, `*` for what differs: `blocks.*.w1`, or `blocks.*` if they are not of one length.
 fn common_path(paths: &BTreeSet<String>) -> String {
     let split: Vec<Vec<&str>> = paths.iter().map(|path| path.split('.').collect()).collect();
     let Some(first) = split.first() else {
         return String::new();
     };
-    if split.iter().any(|path| path.len() != first.len()) {
-        return paths.iter().cloned().collect::<Vec<_>>().join(" or ");
+    let is_same = |i: usize| split.iter().all(|path| path.get(i) == first.get(i));
+    if split.iter().all(|path| path.len() == first.len()) {
+        let segment = |i: usize| if is_same(i) { first[i] } else { "*" };
+        return (0..first.len()).map(segment).collect::<Vec<_>>().join(".");
     }
-    let segment = |i: usize| match split.iter().all(|path| path[i] == first[i]) {
-        true => first[i],
-        false => "*",
-    };
-    (0..first.len()).map(segment).collect::<Vec<_>>().join(".")
+    let same = (0..first.len())
+        .take_while(|&i| is_same(i))
+        .map(|i| first[i]);
+    same.chain(["*"]).collect::<Vec<_>>().join(".")
 }
 
 #[cfg(test)]
@@ -536,7 +546,8 @@ mod tests {
         let common = |paths: &[&str]| common_path(&paths.iter().map(|p| (*p).to_owned()).collect());
         assert_eq!(common(&["0.blocks.w1"]), "0.blocks.w1");
         assert_eq!(common(&["0.blocks.0.w1", "0.blocks.1.w1"]), "0.blocks.*.w1");
-        assert_eq!(common(&["0.a", "0.b.c"]), "0.a or 0.b.c");
+        assert_eq!(common(&["0.a", "0.b.c"]), "0.*");
+        assert_eq!(common(&["a", "b.c"]), "*");
         assert_eq!(common(&[]), "");
     }
 }

@@ -27,14 +27,21 @@ impl Flow<'_> {
     /// The name of the operation that a value is made by, of those that have a location.
     pub(in crate::report) fn name_before(&self, value: &Value) -> Option<&str> {
         let mut at = value.clone();
+        let mut of_call = None;
         for _ in 0..CHAIN {
-            let name = self.instruction(at.site).op_name();
-            if name.contains('#') {
-                return Some(name);
+            let instruction = self.instruction(at.site);
+            let name = Some(instruction.op_name()).filter(|name| name.contains('#'));
+            // A fusion is called after one of its operations, and not always the last.
+            match is_call(instruction.opcode()) {
+                true => of_call = of_call.or(name),
+                false if name.is_some() => return name,
+                false => {}
             }
-            self.step_back(&mut at)?;
+            if self.step_back(&mut at).is_none() {
+                break;
+            }
         }
-        None
+        of_call
     }
 
     /// The values of which another is joined; none if it is not.

@@ -2,8 +2,8 @@ use super::super::proto;
 use super::*;
 
 /// Computations of a module, callees first, the last the entry: a name, and instructions as
-/// `name = opcode operand operand calls=computation,computation number=0`, the last the root. The number is
-/// that of a parameter or of an element.
+/// `name = opcode operand operand calls=computation,computation number=0 name=op_name#1`, the last the root.
+/// The number is that of a parameter or of an element.
 fn module(computations: &[(&str, &[&str])]) -> HloModule {
     let mut ids: HashMap<String, i64> = HashMap::new();
     let mut id = |name: &str| {
@@ -30,6 +30,11 @@ fn module(computations: &[(&str, &[&str])]) -> HloModule {
             for word in words {
                 if let Some(called) = word.strip_prefix("calls=") {
                     instruction.called_computation_ids = called.split(',').map(&mut id).collect();
+                } else if let Some(op_name) = word.strip_prefix("name=") {
+                    instruction.metadata = Some(proto::Metadata {
+                        op_name: op_name.to_owned(),
+                        ..Default::default()
+                    });
                 } else if let Some(number) = word.strip_prefix("number=") {
                     instruction.parameter_number = number.parse().unwrap();
                     instruction.tuple_index = number.parse().unwrap();
@@ -283,4 +288,40 @@ fn what_is_returned_has_the_number_of_its_result() {
     let single = super::tests::module(&[("entry", &["a = parameter number=0", "end = copy a"])]);
     let only = value(&single, &[], "entry/a");
     assert_eq!(Flow::new(&single).returned_as(only), Some(0));
+}
+
+#[test]
+fn what_a_compiler_has_joined_is_taken_apart() {
+    let joined: &[&str] = &[
+        "q = parameter number=0",
+        "r = parameter number=1",
+        "join = concatenate q r",
+    ];
+    let product: &[&str] = &["s = parameter number=0", "end = dot s s name=dot#7"];
+    let module = module(&[
+        ("joined", joined),
+        ("product", product),
+        (
+            "wrapped",
+            &["t = parameter number=0", "reduced = all-reduce t"],
+        ),
+        (
+            "entry",
+            &[
+                "a = parameter number=0",
+                "fusion = fusion a calls=product name=other#1",
+                "flat = bitcast fusion",
+                "sum = reduce a name=reduce#8",
+                "all = fusion flat sum calls=joined",
+                "start = async-start all calls=wrapped",
+                "done = async-done start calls=wrapped",
+            ],
+        ),
+    ]);
+    let flow = Flow::new(&module);
+    let operand = value(&module, &["entry/start"], "wrapped/t");
+    let pieces = flow.pieces(&operand);
+    let names: Vec<_> = pieces.iter().map(|piece| flow.name_before(piece)).collect();
+    assert_eq!(names, [Some("dot#7"), Some("reduce#8")]);
+    assert_eq!(flow.pieces(&value(&module, &[], "entry/sum")), []);
 }
