@@ -14,7 +14,7 @@ use super::table::short_line;
 pub struct Why {
     /// Who wants it.
     pub cause: Cause,
-    /// What it moves: one entry for each of [`Collective::arrays`], but for an all-to-all, whose arrays are
+    /// What it moves: one entry for each of [`Collective::arrays`](super::Collective::arrays), but for an all-to-all, whose arrays are
     /// pieces of one tensor, and for arrays that XLA has joined of several tensors.
     pub tensors: Vec<MovedTensor>,
 }
