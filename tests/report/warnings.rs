@@ -6,6 +6,7 @@ use WarningKind::{
 };
 use shardax::prelude::*;
 use shardax::scan;
+use shardax::train::accumulate;
 use shardax::xla::Error;
 use shardax::xla::report::{Report, ReportOptions, Warning, WarningKind};
 
@@ -216,6 +217,22 @@ fn gradients_that_are_reduced_for_each_micro_batch_are_a_warning() {
     // Each micro-batch has all gradients, in the loop over layers and outside.
     let gradients = 4 * (VOCAB * WIDTH + 2 * LAYERS * WIDTH * HIDDEN) as u64;
     assert_eq!(warnings.iter().map(|w| w.bytes).sum::<u64>(), 4 * gradients);
+}
+
+#[test]
+fn accumulation_that_reduces_once_or_into_shards_has_no_warning() {
+    let step = |m: Model, x: Tensor| {
+        let (_, gradient) = accumulate(4, |m: Model, x: Tensor| m.loss(x))(m, x);
+        gradient
+    };
+    for layout in [
+        Layout::ddp(data8()).unwrap(),
+        Layout::zero2(data8()).unwrap(),
+        Layout::fsdp(data8()).unwrap(),
+    ] {
+        let report = report_of(step, &layout, (model(), f32s([64, WIDTH])));
+        assert_eq!(report.warnings, [], "{report}");
+    }
 }
 
 #[test]

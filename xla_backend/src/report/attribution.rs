@@ -44,6 +44,8 @@ pub(super) struct Attribution {
     /// By name of the location, `scope/op`, and source.
     made: HashMap<(String, Source), Vec<Made>>,
     pub(super) arguments: Vec<ArgumentUse>,
+    /// The mesh axes over which the layout splits gradients.
+    pub(super) gradient_axes: BTreeSet<String>,
 }
 
 /// An argument, or one element of it.
@@ -74,6 +76,7 @@ impl Attribution {
         let mut attribution = Attribution {
             made: HashMap::new(),
             arguments: vec![ArgumentUse::default(); graph.inputs().len()],
+            gradient_axes: BTreeSet::new(),
         };
         let inputs: Vec<_> = (0..graph.inputs().len())
             .map(|argument| {
@@ -105,6 +108,13 @@ impl Attribution {
     fn find_parameters(&mut self, graph: &Graph, inputs: &[Option<From>], layout: &Layout) {
         let from = sources(graph, inputs);
         for equation in graph.equations() {
+            if let Op::Shard(constraint) = &equation.op
+                && constraint.role == Role::Gradient
+                && let Some(spec) = resolve(constraint, graph, equation.operands[0], layout)
+            {
+                let names = spec.entries().iter().flat_map(|entry| entry.names());
+                self.gradient_axes.extend(names.cloned());
+            }
             if let Op::Shard(constraint) = &equation.op
                 && constraint.role == Role::ParameterAtUse
                 && let Some(From { argument, layers }) = from[equation.operands[0].index()]

@@ -200,6 +200,7 @@ impl Report {
             .traced
             .map(|traced| Attribution::new(traced.graph, traced.layout));
         let arguments = subject::arguments(&subject.arguments, attribution.as_ref());
+        let gradient_axes = attribution.as_ref().map(|a| a.gradient_axes.clone());
         let explainer = Explainer {
             mesh: subject.mesh,
             arguments: &arguments,
@@ -220,6 +221,7 @@ impl Report {
             mesh: subject.mesh,
             arguments: &arguments,
             results: &subject.results,
+            gradient_axes: gradient_axes.unwrap_or_default(),
             options,
         };
         let axes = subject.mesh.axes().iter().map(|axis| AxisSize {

@@ -1,5 +1,6 @@
 //! What is probably not meant in a program's communication and memory, and what to do about it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -30,7 +31,8 @@ pub enum WarningKind {
     ReshardingInLoop,
     /// An argument or result above [`ReportOptions::replicated_bytes`] is whole on every device.
     ReplicatedTensor,
-    /// A loop reduces in every iteration what it only adds up, as gradients of micro-batches.
+    /// A loop reduces in every iteration what it only adds up, as gradients of micro-batches. Where the
+    /// layout splits gradients over the same axes, as ZeRO-2 and 3 do, it has to, and that is no warning.
     ReductionPerMicroBatch,
 }
 
@@ -103,6 +105,8 @@ pub(super) struct Inspector<'a> {
     pub(super) mesh: &'a Mesh,
     pub(super) arguments: &'a [Argument],
     pub(super) results: &'a [super::Placed],
+    /// The mesh axes over which the layout splits gradients.
+    pub(super) gradient_axes: BTreeSet<String>,
     pub(super) options: ReportOptions,
 }
 
@@ -116,7 +120,7 @@ impl Inspector<'_> {
             // One cause has one warning, the most exact.
             let found = full_rematerialization(explained)
                 .or_else(|| self.parameter_gathered(explained))
-                .or_else(|| reduction_per_micro_batch(explained))
+                .or_else(|| self.reduction_per_micro_batch(explained))
                 .or_else(|| self.resharding_in_loop(explained));
             let Some(found) = found else { continue };
             let same = |w: &&mut Warning| {
@@ -254,6 +258,44 @@ impl Inspector<'_> {
         Some(warning(kind, message, help, collective, &tensors))
     }
 
+    fn reduction_per_micro_batch(&self, explained: &ExplainedCollective) -> Option<Warning> {
+        let ExplainedCollective { collective, why } = explained;
+        // Where gradients are shards, no device has room for a sum of whole ones.
+        let axes = collective.axes.as_deref().unwrap_or_default();
+        let into_shards = !axes.is_empty() && axes.iter().all(|a| self.gradient_axes.contains(a));
+        if collective.payload_bytes <= SMALL || into_shards {
+            return None;
+        }
+        let parts = why.tensors.iter().zip(&collective.parts);
+        let mut summed = parts.filter_map(|(tensor, part)| {
+            let around = collective.loops.get(part.accumulated_in?)?;
+            (around.trips != Some(1)).then_some((tensor, around))
+        });
+        let (first, around) = summed.next()?;
+        let tensors: Vec<&MovedTensor> = std::iter::once(first)
+            .chain(summed.map(|(tensor, _)| tensor))
+            .collect();
+        let more = match tensors.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!(
+            "{}{more} {} reduced over {} in every one of {} iterations, {} a launch, and only added up there",
+            first.what(),
+            if tensors.len() == 1 { "is" } else { "are" },
+            axes_text(collective.axes.as_deref(), &collective.groups),
+            around
+                .trips
+                .map_or("an unknown number of".to_owned(), |trips| trips.to_string()),
+            human_bytes(collective.payload_bytes.saturating_mul(collective.times)),
+        );
+        let help = "add up on each device and reduce once after the loop: `train::accumulate` does so with \
+                    gradients; in a manual region over these axes any sum can be reduced after its loop"
+            .to_owned();
+        let kind = WarningKind::ReductionPerMicroBatch;
+        Some(warning(kind, message, help, collective, &tensors))
+    }
+
     /// Whether a parameter is split over an axis where it is used.
     fn splits_at_use(&self, axis: &str) -> bool {
         let at_use = self.arguments.iter().filter_map(|a| a.at_use.as_ref());
@@ -347,42 +389,6 @@ fn full_rematerialization(explained: &ExplainedCollective) -> Option<Warning> {
                 around this line differ in one dimension at a time, or not at all"
             .to_owned();
     let kind = WarningKind::FullRematerialization;
-    Some(warning(kind, message, help, collective, &tensors))
-}
-
-fn reduction_per_micro_batch(explained: &ExplainedCollective) -> Option<Warning> {
-    let ExplainedCollective { collective, why } = explained;
-    if collective.payload_bytes <= SMALL {
-        return None;
-    }
-    let parts = why.tensors.iter().zip(&collective.parts);
-    let mut summed = parts.filter_map(|(tensor, part)| {
-        let around = collective.loops.get(part.accumulated_in?)?;
-        (around.trips != Some(1)).then_some((tensor, around))
-    });
-    let (first, around) = summed.next()?;
-    let tensors: Vec<&MovedTensor> = std::iter::once(first)
-        .chain(summed.map(|(tensor, _)| tensor))
-        .collect();
-    let more = match tensors.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let message = format!(
-        "{}{more} {} reduced over {} in every one of {} iterations, {} a launch, and only added up there",
-        first.what(),
-        if tensors.len() == 1 { "is" } else { "are" },
-        axes_text(collective.axes.as_deref(), &collective.groups),
-        around
-            .trips
-            .map_or("an unknown number of".to_owned(), |trips| trips.to_string()),
-        human_bytes(collective.payload_bytes.saturating_mul(collective.times)),
-    );
-    let help =
-        "add up on each device and reduce once after the loop: accumulate in a manual region over \
-                these axes, and reduce its result"
-            .to_owned();
-    let kind = WarningKind::ReductionPerMicroBatch;
     Some(warning(kind, message, help, collective, &tensors))
 }
 
