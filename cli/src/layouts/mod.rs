@@ -69,6 +69,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// Whether all layouts are equal to one device.
 fn check(options: &Options) -> Result<bool, Box<dyn Error>> {
     let (config, batch) = options.reference.config();
+    // Two examples for each device, so that every device can be one of data parallelism, and accumulate.
+    let batch = batch.max(MICRO_BATCHES * options.devices.get());
     let (steps, window) = (options.steps.get(), config.context + 1);
     let (precision, tolerance) = match options.dtype {
         Dtype::F32 => (Precision::F32, Tolerance::F32),
@@ -133,8 +135,15 @@ fn cases(options: &Options) -> Result<Vec<(Plan, Mesh)>, Box<dyn Error>> {
     }
     for shape in plan::shapes(options.devices.get()) {
         for plan in &plans {
-            if let Some(mesh) = plan.mesh(&shape) {
-                cases.push((plan.clone(), mesh?));
+            let Some(mesh) = plan.mesh(&shape) else {
+                continue;
+            };
+            let mesh = mesh?;
+            // Heads are not cut.
+            let (config, _) = options.reference.config();
+            let parts = mesh.axis_size("model").unwrap_or(1);
+            if config.heads.is_multiple_of(parts) {
+                cases.push((plan.clone(), mesh));
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Plan {
 pub(super) const MICRO_BATCHES: usize = 2;
 
 /// Every strategy, and compositions.
-const ALL: [&str; 26] = [
+const ALL: [&str; 28] = [
     "ddp",
     "zero1",
     "zero2",
@@ -44,6 +44,8 @@ const ALL: [&str; 26] = [
     "zero1+accumulate",
     "zero2+accumulate",
     "fsdp+accumulate",
+    "hsdp+accumulate",
+    "zero1+megatron+accumulate",
     "fsdp+remat",
     "megatron-sp+remat",
 ];

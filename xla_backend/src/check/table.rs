@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::compare::Difference;
+use super::compare::{Difference, Quantity};
 use super::cost::{AxisTraffic, DeviceBytes};
 use crate::report::CollectiveKind;
 
@@ -102,6 +102,9 @@ impl fmt::Display for LayoutRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, via) = (&self.name, &self.partitioner);
         write!(f, "  {:7} {name:26} {via:6}", self.verdict.name())?;
+        if self.measured.is_none() {
+            write!(f, " (not run)")?;
+        }
         if let Some(measured) = &self.measured {
             write!(f, "{measured}")?;
         }
@@ -177,7 +180,11 @@ impl LayoutRow {
             return text.trim_end().to_owned();
         };
         for difference in &measured.differences {
-            let name: String = difference.quantity.name().chars().take(6).collect();
+            let name = match difference.quantity {
+                Quantity::Gradients => "grad",
+                Quantity::Results => "result",
+                other => other.name(),
+            };
             text.push_str(&format!(" {name:>6}"));
         }
         let DeviceBytes {
