@@ -70,7 +70,7 @@ fn layouts_compute_what_one_device_computes() {
         let mut differences = measured.differences.iter();
         differences.find(|d| d.quantity == quantity).unwrap()
     };
-    for quantity in [Quantity::Loss, Quantity::Gradients, Quantity::State] {
+    for quantity in [Quantity::Loss, Quantity::Gradients, Quantity::Parameters] {
         assert!(of(quantity).relative <= 1e-6, "{table}");
     }
     let whole = 2 * 8 * 16 * 4;
@@ -121,7 +121,7 @@ fn a_step_that_depends_on_the_layout_is_told_of() {
             "DIFFERS",
             "loss of step",
             "gradients `",
-            "state `",
+            "parameters `",
             "on one device",
             "1e-5 is allowed",
         ] {

@@ -1,9 +1,9 @@
 //! What a layout costs: memory of one device, and what it sends.
 
 use serde::Serialize;
-use shardax_core::{Path, Role, TensorType, Tree};
+use shardax_core::{Role, TensorType};
 
-use crate::array::{Array, Sharding};
+use crate::array::Sharding;
 use crate::error::{Error, Result};
 use crate::jit::Program;
 use crate::report::Total;
@@ -24,13 +24,10 @@ pub struct DeviceBytes {
 }
 
 impl DeviceBytes {
-    /// Those of a step that takes `state` first, and returns behind it a loss and gradients.
-    pub(super) fn of_step<S: Tree<Array>>(program: &Program, state: &S) -> Result<Self> {
+    /// Those of a step that takes a state of leaves of these roles first, and returns behind it a loss and gradients.
+    pub(super) fn of_step(program: &Program, roles: &[Role]) -> Result<Self> {
         let mut bytes = Self::of_results(program)?;
-        let mut inputs = program.inputs().iter();
-        let mut roles = Vec::new();
-        state.visit_leaves(&mut Path::root(), &mut |path, _| roles.push(path.role()));
-        for (role, input) in roles.iter().zip(&mut inputs) {
+        for (role, input) in roles.iter().zip(program.inputs()) {
             let own = shard_bytes(&input.ty, &input.sharding)?;
             match role {
                 Role::State => bytes.optimizer += own,

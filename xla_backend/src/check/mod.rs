@@ -11,7 +11,7 @@ mod table;
 
 use std::time::Instant;
 
-use shardax_core::{Function, On, Path, Tensor, TensorType, Tree};
+use shardax_core::{Function, On, Path, Role, Tensor, TensorType, Tree};
 use shardax_sharding::{Layout, SpecFault};
 
 use crate::array::Array;
@@ -121,7 +121,7 @@ pub fn check_function<Signature, F: Function<Signature>>(
         let program = step.compile_like(&args)?;
         let seconds = [start.elapsed().as_secs_f64(), 0.0];
         let args = placed(&args, &program, 0)?;
-        let results = leaves(&step.call(args)?, &mut Path::root())?;
+        let results = leaves(&step.call(args)?)?;
         let parts = vec![Part::new(Quantity::Results, results)];
         let bytes = DeviceBytes::of_results(&program)?;
         Ok(Observed {
@@ -224,16 +224,19 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
             state = next;
             losses.extend(read(&loss)?);
             if i == 0 {
-                gradients = leaves(&found, &mut Path::root())?;
+                gradients = leaves(&found)?;
             }
         }
         let mut parts = vec![Part::of_steps(losses)];
         parts.push(Part::new(Quantity::Gradients, gradients));
-        parts.push(Part::new(
-            Quantity::State,
-            leaves(&state, &mut Path::root())?,
-        ));
-        let bytes = DeviceBytes::of_step(&program, &self.state)?;
+        let roles = roles(&state);
+        let bytes = DeviceBytes::of_step(&program, &roles)?;
+        let state = leaves(&state)?.into_iter().zip(roles);
+        let (optimizer, parameters): (Vec<_>, Vec<_>) =
+            state.partition(|(_, role)| *role == Role::State);
+        let own = |leaves: Vec<(Leaf, Role)>| leaves.into_iter().map(|(leaf, _)| leaf).collect();
+        parts.push(Part::new(Quantity::Parameters, own(parameters)));
+        parts.push(Part::new(Quantity::Optimizer, own(optimizer)));
         let seconds = [compiled - start, compiled.elapsed()].map(|d| d.as_secs_f64());
         Ok(Observed {
             parts,
@@ -348,10 +351,17 @@ fn copy<T: Tree<Array>>(tree: &T) -> T {
     tree.replace_leaves(&mut |_, array| array.clone())
 }
 
+/// What each leaf of a state is.
+fn roles<T: Tree<Array>>(state: &T) -> Vec<Role> {
+    let mut roles = Vec::new();
+    state.visit_leaves(&mut Path::root(), &mut |path, _| roles.push(path.role()));
+    roles
+}
+
 /// The numbers of every leaf.
-fn leaves<T: Tree<Array>>(tree: &T, path: &mut Path) -> Result<Vec<Leaf>> {
+fn leaves<T: Tree<Array>>(tree: &T) -> Result<Vec<Leaf>> {
     let mut found = Vec::new();
-    tree.visit_leaves(path, &mut |path, array| {
+    tree.visit_leaves(&mut Path::root(), &mut |path, array| {
         found.push((path.to_string(), array));
     });
     let read = |(path, array): (String, &Array)| {

@@ -183,6 +183,8 @@ impl LayoutRow {
             let name = match difference.quantity {
                 Quantity::Gradients => "grad",
                 Quantity::Results => "result",
+                Quantity::Parameters => "param",
+                Quantity::Optimizer => "optim",
                 other => other.name(),
             };
             text.push_str(&format!(" {name:>6}"));
