@@ -1,6 +1,7 @@
 //! ZeRO and hybrid sharding: what of the state lies where, and what is told because of it.
 
 use shardax::prelude::*;
+use shardax::train::Precision;
 
 use super::CollectiveKind::{AllGather, AllReduce};
 use super::{
@@ -8,6 +9,9 @@ use super::{
     parameter_bytes, reports, sizes,
 };
 use crate::CollectiveReport;
+use crate::model::Gpt;
+use crate::reference::{self, Size};
+use crate::training::{Recipe, TrainState};
 
 /// Bytes of all parameters.
 fn all_parameters() -> u64 {
@@ -81,6 +85,63 @@ fn each_stage_splits_more_of_the_state() {
     let stacked = layers() * parameter_bytes(true, |p| p.bytes);
     let saved = ddp.1.saturating_sub(zero2.1);
     assert!(saved >= stacked * 3 / 4, "{saved} {stacked}");
+}
+
+/// The bytes that a device has of parameters and optimizer state, and of gradients, by the compiler's word.
+fn held(layout: &Layout) -> (u64, u64) {
+    let (config, batch) = Size::Tiny.config();
+    let recipe = Recipe::new(1e-3, Precision::F32);
+    let init = jit(move || recipe.init(Gpt::init(config, reference::weight))).layout(layout);
+    let step = jit(move |state: TrainState, tokens: Tensor| {
+        let (state, _loss, gradients) = recipe.step(state, tokens);
+        // As a list they lie as the step leaves them, and not as parameters do.
+        (state, gradients.leaves())
+    });
+    let step = step
+        .layout(layout)
+        .xla_option("xla_backend_optimization_level", 0);
+    let tokens = TensorType::new(DType::I32, [batch, config.context + 1]);
+    let tokens_bytes = tokens.host_bytes() as u64;
+    let types = (init.call(()).unwrap().types(), tokens);
+    let memory = step.compile(types).unwrap().memory().unwrap();
+    // Results are the state, which is as large as that of the arguments, and gradients.
+    let (state, results) = (memory.argument, memory.output);
+    (
+        state - tokens_bytes / batch_parts(layout),
+        results.saturating_sub(state),
+    )
+}
+
+/// Into how many parts the layout splits the batch.
+fn batch_parts(layout: &Layout) -> u64 {
+    layout.mesh().axis_size("data").unwrap_or(1) as u64
+}
+
+#[test]
+fn what_a_stage_splits_falls_with_the_number_of_devices() {
+    let all = all_parameters();
+    // The number of the step, pointers to results, and what alignment adds.
+    let small = 8 * 1024;
+    let is = |bytes: u64, expected: u64| {
+        (expected.saturating_sub(small)..expected + small).contains(&bytes)
+    };
+    for devices in [2, 4, 8] {
+        let n = devices as u64;
+        for (name, state, gradients) in [
+            ("ddp", 3 * all, all),
+            ("zero1", all + 2 * all / n, all),
+            ("zero2", all + 2 * all / n, all / n),
+            ("zero3", 3 * all / n, all / n),
+        ] {
+            let strategy: Strategy = name.parse().unwrap();
+            let mesh = Mesh::new([("data", devices)]).unwrap();
+            let found = held(&strategy.layout(mesh).unwrap());
+            assert!(
+                is(found.0, state) && is(found.1, gradients),
+                "{name} on {n} devices: {found:?} instead of {state} and {gradients}"
+            );
+        }
+    }
 }
 
 #[test]

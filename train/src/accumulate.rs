@@ -11,8 +11,10 @@ use std::panic::Location;
 
 use shardax_core::random::only_keys_from_inside;
 use shardax_core::{
-    DType, Dim, Path, Role, Tensor, Tree, at, layout, mistake, scan, value_and_grad, vmap_named,
+    DType, Dim, Path, Role, Tensor, Tree, at, layout, mistake, scan, under, value_and_grad,
+    vmap_named,
 };
+use shardax_sharding::Layout;
 
 /// The name of the dimension of examples, by which the layout is asked how they are split.
 const BATCH: &str = "batch";
@@ -112,8 +114,9 @@ fn accumulated<P: Tree<Tensor>, B: Tree<Tensor>>(
             check_weight(weight);
             (sum, weight)
         };
-        let ((sum, weight), gradients) = only_keys_from_inside(KEYS, || {
-            value_and_grad(loss)(parameters.replace_leaves(&mut |_, p| *p))
+        let same = parameters.replace_leaves(&mut |_, p| *p);
+        let ((sum, weight), gradients) = under(&parts.inner, || {
+            only_keys_from_inside(KEYS, || value_and_grad(loss)(same))
         });
         (gradients, sum, weight)
     };
@@ -165,6 +168,9 @@ struct Parts {
     replicas: usize,
     /// The type in which losses and weights are added.
     dtype: DType,
+    /// The layout that the function is traced for: where a piece has a dimension of its own, its
+    /// examples are on one device.
+    inner: Layout,
 }
 
 impl Parts {
@@ -218,12 +224,17 @@ impl Parts {
             let mut names = split.flat_map(|entry| entry.names());
             is_split |= names.any(|name| axes.names().contains(name));
         });
+        let replicas = if is_split { 1 } else { pieces };
         Parts {
             micro_batches,
             examples,
             pieces,
-            replicas: if is_split { 1 } else { pieces },
+            replicas,
             dtype,
+            inner: match replicas {
+                1 => (*layout).clone(),
+                _ => (*layout).clone().shard(BATCH, ()),
+            },
         }
     }
 

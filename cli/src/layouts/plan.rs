@@ -107,6 +107,11 @@ impl FromStr for Plan {
                 preset => presets.push(preset),
             }
         }
+        if presets.is_empty() {
+            return Err(format!(
+                "`{text}` names no layout, such as ddp or fsdp: write fsdp+{text}"
+            ));
+        }
         let strategy = presets.join("+").parse();
         Ok(Plan {
             strategy: strategy.map_err(|error: <Strategy as FromStr>::Err| error.to_string())?,
