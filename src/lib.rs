@@ -71,6 +71,8 @@ mod documents {
     struct Manual;
     #[doc = include_str!("../docs/guide/debugging.md")]
     struct Debugging;
+    #[doc = include_str!("../docs/guide/collectives.md")]
+    struct OwnCollectives;
     #[doc = include_str!("../docs/collectives.md")]
     struct Collectives;
 }

@@ -1,9 +1,12 @@
 //! Compressed gradients with error feedback.
 
 use shardax::prelude::*;
+use shardax::random::Key;
 use shardax::train::Replicas;
-use shardax::train::collectives::{Code, Compression, ErrorFeedback, Quantization};
-use shardax::xla::report::CollectiveKind::{AllGather, AllToAll};
+use shardax::train::collectives::{
+    Code, Compression, ErrorFeedback, LowRank, LowRankState, Quantization,
+};
+use shardax::xla::report::CollectiveKind::{AllGather, AllReduce, AllToAll};
 
 use crate::{Random, layouts, sent, sent_at_all};
 
@@ -46,6 +49,7 @@ fn nothing_is_lost() {
         Compression::Largest(0.1),
         quantized(Code::Int8),
         quantized(Code::Float8E5M2),
+        quantized(Code::Sign),
     ] {
         let feedback = ErrorFeedback(compression);
         for layout in layouts("data=4") {
@@ -123,6 +127,14 @@ fn what_is_sent() {
         let message = 100 + 2 * 4;
         assert_eq!(sent(&report, AllToAll, &["data"]), 3 * message, "{report}");
         assert_eq!(sent_at_all(&report), 2 * 3 * message, "{report}");
+        let signs = Quantization {
+            code: Code::Sign,
+            block: 56,
+        };
+        let report = compile(Compression::Quantized(signs), &layout);
+        // A bit a number, in two blocks.
+        let message = 2 * (56 / 8 + 4);
+        assert_eq!(sent_at_all(&report), 2 * 3 * message, "{report}");
     }
 }
 
@@ -186,4 +198,106 @@ fn a_state_of_another_shape_is_refused() {
         text.contains("`kept.1` is f32[7]{data}, and the parameter is f32[6]{data}"),
         "{text}"
     );
+}
+
+/// Matrices as thin factors: what came out and what is kept are what went in, and a sum of low rank is
+/// found exactly, without the errors of others.
+#[test]
+fn thin_factors() {
+    let (rows, columns, rank) = (12, 9, 2);
+    let compression = LowRank { rank };
+    let step = move |g: Gradient, state: LowRankState<Gradient, Vec<Tensor>>| {
+        let (own, whole) = (PartitionSpec::new(("data",)), PartitionSpec::whole());
+        let specs = ((own.clone(), own.clone()), own.clone(), whole.clone());
+        let region = manual(
+            "data",
+            specs,
+            (whole.clone(), own, whole),
+            |(g, kept, basis): (Gradient, Replicas<Gradient>, Vec<Tensor>)| {
+                let g = (g.0.index(0, 0), g.1.index(0, 0));
+                let state = LowRankState { kept, basis };
+                let (sum, state) = compression.all_reduce(g, state, "data");
+                (sum, state.kept, state.basis)
+            },
+        );
+        let (sum, kept, basis) = region((g, state.kept, state.basis));
+        let kept = kept.placed();
+        (sum, LowRankState { kept, basis })
+    };
+    for layout in layouts("data=4") {
+        let init = jit(move || {
+            let zeros = |shape: &[usize]| Tensor::zeros(DType::F32, shape);
+            let gradients = (zeros(&[rows, columns]), zeros(&[5]));
+            compression.init(&gradients, DEVICES, Key::from_seed(0))
+        });
+        let mut state = init.layout(&layout).call(()).unwrap();
+        let step = jit(step).layout(&layout);
+        let types = (
+            TensorType::new(DType::F32, [DEVICES, rows, columns]),
+            TensorType::new(DType::F32, [DEVICES, 5]),
+        );
+        let report = step.compile((types, state.types())).unwrap();
+        let report = report.collectives().unwrap();
+        // One sum of the first factor and of the vector, and one of the second factor.
+        let numbers = rank * (rows + columns) + 5;
+        let summed: u64 = report
+            .of(AllReduce, &["data"])
+            .map(|c| c.payload_bytes)
+            .sum();
+        assert_eq!(summed, 4 * numbers as u64, "{report}");
+        assert_eq!(report.collectives.len(), 2, "{report}");
+
+        let mut random = Random(5);
+        let outer = |random: &mut Random| -> Vec<f32> {
+            let (a, b) = (random.many(rows), random.many(columns));
+            a.iter()
+                .flat_map(|a| b.iter().map(move |b| a * b))
+                .collect()
+        };
+        let directions = [outer(&mut random), outer(&mut random)];
+        let size = rows * columns;
+        let (mut went_in, mut came_out) = (vec![0f64; size], vec![0f64; size]);
+        for round in 0..12 {
+            // A sum of rank 2 at first, nothing in between, and then full noise.
+            let matrices: Vec<f32> = (0..DEVICES)
+                .flat_map(|_| {
+                    let (a, b, noise) = (random.next(), random.next(), random.many(size));
+                    let noise = move |i: usize| if round < 8 { 0.0 } else { noise[i] };
+                    let on = if round == 4 { 0.0 } else { 1.0 };
+                    let directions = &directions;
+                    (0..size)
+                        .map(move |i| on * (a * directions[0][i] + b * directions[1][i]) + noise(i))
+                })
+                .collect();
+            let vectors = random.many(DEVICES * 5);
+            for (i, value) in matrices.iter().enumerate() {
+                went_in[i % size] += f64::from(*value);
+            }
+            let g = (
+                Array::from_slice(&matrices, [DEVICES, rows, columns]).unwrap(),
+                Array::from_slice(&vectors, [DEVICES, 5]).unwrap(),
+            );
+            let sum;
+            (sum, state) = step.call((g, state)).unwrap();
+            let [matrix, vector]: [Vec<f32>; 2] = [&sum.0, &sum.1].map(|a| a.to_vec().unwrap());
+            for (total, value) in came_out.iter_mut().zip(&matrix) {
+                *total += f64::from(*value);
+            }
+            for (i, found) in vector.iter().enumerate() {
+                let wanted: f32 = (0..DEVICES).map(|d| vectors[d * 5 + i]).sum();
+                assert!((found - wanted).abs() < 1e-5, "{found} {wanted}");
+            }
+            let kept: Vec<f32> = state.kept.0.0.to_vec().unwrap();
+            for i in 0..size {
+                let kept: f64 = (0..DEVICES).map(|d| f64::from(kept[d * size + i])).sum();
+                assert!(
+                    (came_out[i] + kept - went_in[i]).abs() < 1e-4,
+                    "round {round}"
+                );
+                if round < 8 {
+                    assert!(kept.abs() < 1e-4, "round {round}: {kept}");
+                }
+            }
+        }
+    }
 }

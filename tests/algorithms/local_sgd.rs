@@ -1,9 +1,11 @@
 //! Local steps without a word to other replicas, and the outer step that they agree by.
 
 use shardax::prelude::*;
-use shardax::train::collectives::{Code, Quantization, quantized_all_reduce, ring_all_reduce};
+use shardax::train::collectives::{
+    Code, Quantization, quantized_all_reduce, ring_all_reduce, tree_all_reduce,
+};
 use shardax::train::{AdamW, DiLoCo, Moments, Outer, Replicas, on_each_replica};
-use shardax::xla::report::CollectiveKind::{AllReduce, CollectivePermute};
+use shardax::xla::report::CollectiveKind::{AllGather, AllReduce, CollectivePermute};
 use shardax::xla::report::CollectiveReport;
 
 use crate::{Random, layout, sent};
@@ -146,6 +148,10 @@ fn crosses(report: &CollectiveReport) -> Vec<String> {
     over.map(|c| format!("{c:?}")).collect()
 }
 
+fn types_of((x, y): (Array, Array)) -> (TensorType, TensorType) {
+    (x.ty().clone(), y.ty().clone())
+}
+
 /// The losses of rounds of 4 steps, and the parameters then.
 fn train(
     layout: &Layout,
@@ -159,10 +165,7 @@ fn train(
         .layout(layout)
         .donate(&[0, 1]);
     let reports = [
-        local.compile((state.types(), {
-            let (x, y) = batch(0);
-            (x.ty().clone(), y.ty().clone())
-        })),
+        local.compile((state.types(), types_of(batch(0)))),
         agree.compile((outer.types(), state.types())),
     ]
     .map(|program| program.unwrap().collectives().unwrap());
@@ -217,6 +220,48 @@ fn replicas_are_silent_until_the_outer_step() {
         assert_eq!(moved.sum::<u64>(), (PARAMETERS / 2 * 4) as u64, "{agree}");
         let others = agree.collectives.iter().filter(|c| c.kind != AllReduce);
         assert_eq!(others.count(), 0, "{agree}");
+    }
+}
+
+/// Any layout in a replica, and any sum between replicas: ZeRO-3 and tensor parallel within, and across a
+/// ring, or eight bits.
+#[test]
+fn layouts_within_and_sums_across() {
+    let layout = layout("replica=2,data=2,model=2")
+        .shard("replica", "replica")
+        .shard("batch", "data")
+        .shard("mlp", "model")
+        .shard_every_parameter("data");
+    let diloco = DiLoCo::default();
+    let run = |layout: &Layout, sum: fn(Mlp) -> Mlp| {
+        let start = jit(move || start(diloco)).layout(layout);
+        let local = jit(local_step).layout(layout);
+        let agree = jit(outer_step(diloco, sum)).layout(layout);
+        let (mut outer, mut state) = start.call(()).unwrap();
+        let report = local.compile((state.types(), types_of(batch(0)))).unwrap();
+        let report = report.collectives().unwrap();
+        for step in 0..4 {
+            (state, _) = local.call((state, batch(step))).unwrap();
+            if step % 2 == 1 {
+                (outer, state) = agree.call((outer, state)).unwrap();
+            }
+        }
+        let leaves = outer.parameters.leaves();
+        let numbers: Vec<f32> = leaves.iter().flat_map(|a| a.to_vec().unwrap()).collect();
+        (numbers, report)
+    };
+    let (wanted, _) = run(&Layout::single(), psummed);
+    let (found, report) = run(&layout, psummed);
+    close(&found, &wanted);
+    assert_eq!(crosses(&report), Vec::<String>::new(), "{report}");
+    assert!(sent(&report, AllGather, &["data"]) > 0, "{report}");
+    close(&run(&layout, |m| ring_all_reduce(m, "replica")).0, &wanted);
+    close(&run(&layout, |m| tree_all_reduce(m, "replica")).0, &wanted);
+    let coarse = run(&layout, |m| {
+        quantized_all_reduce(m, "replica", Quantization::new(Code::Float8E4M3))
+    });
+    for (f, w) in coarse.0.iter().zip(&wanted) {
+        assert!((f - w).abs() < 0.02, "{f} {w}");
     }
 }
 
@@ -336,7 +381,7 @@ fn training_converges() {
         };
         let losses = train(&replicas, diloco, rounds, 5).0;
         assert!(
-            last(&losses) < 2.0 * last(&every_step),
+            last(&losses) < if delayed { 3.0 } else { 2.0 } * last(&every_step),
             "{delayed}: {losses:?}\n{every_step:?}"
         );
     }

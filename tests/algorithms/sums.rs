@@ -276,3 +276,51 @@ fn what_is_refused() {
     let text = message(|x| tree_all_reduce(x.gt(0), "gpu"));
     assert!(text.contains("booleans have no sum"), "{text}");
 }
+
+/// Other element types; batches; and a region that leaves an axis, along which leaves are split, to the
+/// compiler.
+#[test]
+fn where_else_they_work() {
+    let spec = || PartitionSpec::new(("data",));
+    let sums: [fn(Tensor) -> Tensor; 2] = [
+        |x| ring_all_reduce(x, "data"),
+        |x| tree_all_reduce(x, "data"),
+    ];
+    for sum in sums {
+        let f = move |x: Tensor| {
+            let dtypes = [DType::BF16, DType::F16, DType::F64, DType::I64, DType::U8];
+            let cast = dtypes.map(|dtype| x.abs().cast(dtype));
+            let region = manual("data", spec(), PartitionSpec::whole(), |xs: [Tensor; 5]| {
+                let xs = xs.map(|x| x.index(0, 0));
+                let each = vmap(sum);
+                (xs.map(sum), xs.map(|x| each(x.reshape([7, 3]))))
+            });
+            let (plain, batched) = region(cast);
+            let f32 = |xs: [Tensor; 5]| shardax::stack(xs.map(|x| x.cast(DType::F32)), 0);
+            (f32(plain), f32(batched.map(|x| x.flatten())))
+        };
+        let x = whole_numbers(&[4, 21]);
+        let values: Vec<f32> = x.to_vec().unwrap();
+        let sum_of = |i: usize| (0..4).map(|d| values[d * 21 + i].abs()).sum();
+        let wanted: Vec<f32> = (0..21).map(sum_of).collect();
+        for layout in layouts("data=4") {
+            let (plain, batched) = jit(f).layout(&layout).call(x.clone()).unwrap();
+            assert_eq!(plain.to_vec::<f32>().unwrap(), wanted.repeat(5));
+            assert_eq!(batched.to_vec::<f32>().unwrap(), wanted.repeat(5));
+        }
+        let partly = |x: Tensor| {
+            let x = x.shard(&[Dim::Unsharded, Dim::Logical("mlp")]);
+            let region = manual("data", spec(), PartitionSpec::whole(), |x: Tensor| {
+                sum(x.shard(&[Dim::Unsharded, Dim::Logical("mlp")]).index(0, 0))
+            });
+            region(x).shard(&[Dim::Logical("mlp")])
+        };
+        let layout = layout("data=4,model=3").shard("mlp", "model");
+        let found = jit(partly).layout(&layout).call(x).unwrap();
+        let values: Vec<f32> = whole_numbers(&[4, 21]).to_vec().unwrap();
+        let wanted: Vec<f32> = (0..21)
+            .map(|i| (0..4).map(|d| values[d * 21 + i]).sum())
+            .collect();
+        assert_eq!(found.to_vec::<f32>().unwrap(), wanted);
+    }
+}

@@ -17,7 +17,7 @@ pub enum Compression {
     /// The largest elements of all leaves together, and their places: this part of all, from 0 to 1,
     /// and at least one. An element takes 8 bytes.
     Largest(f64),
-    /// All elements, in eight bits.
+    /// All elements, in eight bits or one: by [`Code::Sign`](super::Code::Sign) it is 1-bit SGD.
     Quantized(Quantization),
 }
 
@@ -58,13 +58,7 @@ impl ErrorFeedback {
     /// devices. Called outside of the region.
     #[track_caller]
     pub fn init<P: Tree<Tensor>>(&self, gradients: &P, count: usize) -> Replicas<P> {
-        at(Location::caller(), || {
-            Replicas(gradients.replace_leaves(&mut |_, g| {
-                let mut shape = g.shape();
-                shape.insert(0, count);
-                Tensor::zeros(DType::F32, shape)
-            }))
-        })
+        at(Location::caller(), || zeros_for(gradients, count))
     }
 
     /// The sum of every device's gradients over `axes`, as far as it is sent, and what is kept now.
@@ -80,7 +74,7 @@ impl ErrorFeedback {
     ) -> (P, Replicas<P>) {
         let axes = axes.into();
         at(Location::caller(), || {
-            let kept = own_of(&gradients, kept);
+            let kept = own_of("ErrorFeedback::all_reduce", &gradients, kept);
             let mut residuals = kept.leaves().into_iter();
             let total = gradients.replace_leaves(&mut |_, g| {
                 let wide = g.cast(DType::F32);
@@ -103,9 +97,18 @@ impl ErrorFeedback {
     }
 }
 
+/// What is kept before anything was sent: zeros.
+pub(super) fn zeros_for<P: Tree<Tensor>>(gradients: &P, count: usize) -> Replicas<P> {
+    Replicas(gradients.replace_leaves(&mut |_, g| {
+        let mut shape = g.shape();
+        shape.insert(0, count);
+        Tensor::zeros(DType::F32, shape)
+    }))
+    .placed()
+}
+
 /// What the device has kept, without the leading dimension.
-fn own_of<P: Tree<Tensor>>(gradients: &P, kept: Replicas<P>) -> P {
-    let op = "ErrorFeedback::all_reduce";
+pub(super) fn own_of<P: Tree<Tensor>>(op: &'static str, gradients: &P, kept: Replicas<P>) -> P {
     for gradient in gradients.leaves() {
         check_float(op, gradient);
     }

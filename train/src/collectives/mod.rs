@@ -16,6 +16,7 @@
 //! | [`hierarchical_all_reduce`], `n = outer * inner` | in the node `2 (inner-1)/inner L`, across `2 (outer-1)/outer L/inner` | |
 //! | [`quantized_all_reduce`] of f32 | `2 (n-1)/n L (1/4 + 1/block)` | 2 |
 //! | [`ErrorFeedback`] with [`Compression::Largest`] | `8 k (n-1)` for `k` elements | 1 |
+//! | [`LowRank`], for each matrix `m x n` | `8 r (m + n) (n-1)/n` of f32 | 2 sums |
 //!
 //! # What they mean
 //!
@@ -36,10 +37,12 @@
 //! communication for giant model training", 2023 (quantized and hierarchical exchanges); Seide et al.:
 //! "1-bit stochastic gradient descent and its application to data-parallel distributed training of
 //! speech DNNs", 2014, and Karimireddy et al.: "Error feedback fixes SignSGD and other gradient
-//! compression schemes", 2019.
+//! compression schemes", 2019; Vogels, Karimireddy, Jaggi: "PowerSGD: practical low-rank gradient
+//! compression for distributed optimization", 2019.
 
 mod feedback;
 mod hierarchical;
+mod low_rank;
 mod quantize;
 mod quantized;
 mod ring;
@@ -50,6 +53,7 @@ use shardax_sharding::Axes;
 
 pub use feedback::{Compression, ErrorFeedback};
 pub use hierarchical::{hierarchical_all_reduce, hierarchical_all_to_all};
+pub use low_rank::{LowRank, LowRankState};
 pub use quantize::{Code, Quantization};
 pub use quantized::quantized_all_reduce;
 pub use ring::ring_all_reduce;

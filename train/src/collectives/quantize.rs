@@ -1,8 +1,8 @@
-//! Numbers in eight bits, with a scale for each block of them.
+//! Numbers in eight bits or one, with a scale for each block of them.
 
 use shardax_core::{DType, Tensor, concatenate, mistake};
 
-/// How a number is written in eight bits, after division by the scale of its block.
+/// How a number is written in few bits, after division by the scale of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
     /// The integers -127 to 127: equal steps, good where a block's values are of one size.
@@ -11,61 +11,107 @@ pub enum Code {
     Float8E4M3,
     /// 8-bit floating point with 2 bits of mantissa, for values of very different sizes.
     Float8E5M2,
+    /// The sign alone, in one bit: each number of a block becomes the mean of their sizes, or its
+    /// negative. Of use with [`ErrorFeedback`](super::ErrorFeedback) only.
+    Sign,
 }
 
 impl Code {
     /// The largest value that is written.
-    fn largest(self) -> f64 {
+    const fn largest(self) -> f64 {
         match self {
             Code::Int8 => 127.0,
             Code::Float8E4M3 => 448.0,
             Code::Float8E5M2 => 57344.0,
+            Code::Sign => 1.0,
         }
     }
 
     /// By how much a number of this size may be rounded, in a block whose largest has size `largest`.
     ///
     /// `largest / 254` for [`Code::Int8`]; half of the last bit of the mantissa for floating point,
-    /// `size / 16` and `size / 8`, and half of the smallest number, a multiple of `largest`, below that.
-    /// Beside it there is the rounding of f32 arithmetic.
+    /// `size / 16` and `size / 8`, and half of the smallest number, a multiple of `largest`, below that;
+    /// `largest` for [`Code::Sign`]. Beside it there is the rounding of f32 arithmetic.
     pub fn error_bound(self, size: f64, largest: f64) -> f64 {
         let scale = largest / self.largest();
         match self {
             Code::Int8 => scale / 2.0,
             Code::Float8E4M3 => (size / 16.0).max(scale * f64::from(2f32.powi(-10))),
             Code::Float8E5M2 => (size / 8.0).max(scale * f64::from(2f32.powi(-17))),
+            Code::Sign => largest,
         }
     }
 
-    /// f32 numbers no larger than [`Code::largest`], NaN among them, as bytes.
-    fn write(self, x: Tensor) -> Tensor {
+    /// The scale of blocks of f32 numbers, the last dimension, which disappears.
+    fn scale(self, blocks: Tensor) -> Tensor {
+        let finite = blocks.is_finite();
+        let sizes = finite.select(blocks.abs(), 0);
+        match self {
+            // There is no code for NaN, so the scale is.
+            Code::Sign => finite.all(-1).select(sizes.mean(-1), f64::NAN),
+            Code::Int8 | Code::Float8E4M3 | Code::Float8E5M2 => {
+                let scale = sizes.max(-1) / self.largest();
+                scale.gt(0).select(scale, 1)
+            }
+        }
+    }
+
+    /// Blocks of f32 numbers, the last dimension, as bytes.
+    fn write(self, blocks: Tensor, scale: Tensor) -> Tensor {
+        let scaled = blocks / scale.expand_dims(-1);
+        let scaled = blocks.is_finite().select(scaled, f64::NAN);
         match self {
             // The integer that is no number's code stands for NaN.
-            Code::Int8 => x.is_nan().select(-128.0, x.round()).cast(DType::I8),
-            Code::Float8E4M3 => x.cast(DType::F8E4M3FN),
-            Code::Float8E5M2 => x.cast(DType::F8E5M2),
+            Code::Int8 => {
+                let whole = scaled.is_nan().select(-128.0, scaled.round());
+                whole.cast(DType::I8).bitcast(DType::U8)
+            }
+            Code::Float8E4M3 => scaled.cast(DType::F8E4M3FN).bitcast(DType::U8),
+            Code::Float8E5M2 => scaled.cast(DType::F8E5M2).bitcast(DType::U8),
+            Code::Sign => {
+                let mut shape = blocks.shape();
+                if let Some(last) = shape.last_mut() {
+                    *last /= 8;
+                }
+                shape.push(8);
+                let bits = blocks.ge(0).cast(DType::U32).reshape(&shape);
+                (bits << Tensor::arange(DType::U32, 8))
+                    .sum(-1)
+                    .cast(DType::U8)
+            }
         }
-        .bitcast(DType::U8)
     }
 
-    /// The numbers of these bytes in f32.
-    fn read(self, codes: Tensor) -> Tensor {
-        match self {
+    /// The blocks of f32 numbers that [`Code::write`] has written.
+    fn read(self, codes: Tensor, scale: Tensor) -> Tensor {
+        let x = match self {
             Code::Int8 => {
                 let x = codes.bitcast(DType::I8).cast(DType::F32);
                 x.eq(-128.0).select(f64::NAN, x)
             }
             Code::Float8E4M3 => codes.bitcast(DType::F8E4M3FN).cast(DType::F32),
             Code::Float8E5M2 => codes.bitcast(DType::F8E5M2).cast(DType::F32),
-        }
+            Code::Sign => {
+                let mut shape = codes.shape();
+                if let Some(last) = shape.last_mut() {
+                    *last *= 8;
+                }
+                let bytes = codes.cast(DType::U32).expand_dims(-1);
+                let bits = bytes.shift_right_logical(Tensor::arange(DType::U32, 8)) & 1;
+                (bits.cast(DType::F32) * 2.0 - 1.0).reshape(&shape)
+            }
+        };
+        x * scale.expand_dims(-1)
     }
 }
 
-/// Eight bits a number, and 32 for the scale of each block of numbers.
+/// Eight bits a number, or one, and 32 for the scale of each block of numbers.
 ///
 /// The scale makes the largest number of a block the largest of the code, so that nothing overflows.
 /// Zeros are exact. A number that is not finite becomes NaN, alone: it is not hidden, and does not spoil
-/// the scale of others. The error of a number is at most [`Code::error_bound`].
+/// the scale of others. The error of a number is at most [`Code::error_bound`]. Of [`Code::Sign`], zeros
+/// among others are not exact, the block of a number that is not finite is all NaN, and blocks are
+/// rounded up to a multiple of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quantization {
     /// How each number is written.
@@ -112,40 +158,51 @@ impl Quantization {
         own.decode(bytes).slice(1, ..length).reshape(&ty.shape)
     }
 
-    /// With blocks no longer than a row.
+    /// With blocks no longer than a row, of whole bytes.
     pub(super) fn fitted(self, row: usize) -> Self {
         let block = self.block.clamp(1, row.max(1));
+        let block = match self.code {
+            Code::Sign => block.next_multiple_of(8),
+            Code::Int8 | Code::Float8E4M3 | Code::Float8E5M2 => block,
+        };
         Quantization { block, ..self }
+    }
+
+    /// The bytes of a block without its scale.
+    const fn bytes(self) -> usize {
+        match self.code {
+            Code::Sign => self.block / 8,
+            Code::Int8 | Code::Float8E4M3 | Code::Float8E5M2 => self.block,
+        }
     }
 
     /// Rows of f32 as rows of bytes, first the codes and then the scales. The block divides the row.
     pub(super) fn encode(self, rows: Tensor) -> Tensor {
-        let (count, row) = (rows.size(0), rows.size(1));
-        let blocks = rows.reshape([count, row / self.block, self.block]);
-        let finite = blocks.is_finite();
-        let largest = finite.select(blocks.abs(), 0).max(2);
-        let scale = largest / self.code.largest();
-        let scale = scale.gt(0).select(scale, 1);
-        let scaled = finite.select(blocks / scale.expand_dims(2), f64::NAN);
-        let codes = self.code.write(scaled).reshape([count, row]);
-        let bits = scale.bitcast(DType::U32).expand_dims(2);
+        let (count, blocks) = (rows.size(0), rows.size(1) / self.block);
+        let numbers = rows.reshape([count, blocks, self.block]);
+        let scale = self.code.scale(numbers);
+        let codes = self.code.write(numbers, scale);
         let places = Tensor::arange(DType::U32, SCALE) * 8;
+        let bits = scale.bitcast(DType::U32).expand_dims(2);
         let bytes = (bits.shift_right_logical(places) & 255).cast(DType::U8);
-        let bytes = bytes.reshape([count, row / self.block * SCALE]);
-        concatenate([codes, bytes], 1)
+        let codes = codes.reshape([count, blocks * self.bytes()]);
+        concatenate([codes, bytes.reshape([count, blocks * SCALE])], 1)
     }
 
     /// The rows that [`Quantization::encode`] has written.
     pub(super) fn decode(self, rows: Tensor) -> Tensor {
-        let (count, width) = (rows.size(0), rows.size(1));
-        let blocks = width / (self.block + SCALE);
-        let row = blocks * self.block;
-        let codes = rows.slice(1, ..row).reshape([count, blocks, self.block]);
-        let bytes = rows.slice(1, row..).reshape([count, blocks, SCALE]);
+        let (count, own) = (rows.size(0), self.bytes());
+        let blocks = rows.size(1) / (own + SCALE);
+        let codes = rows.slice(1, ..blocks * own);
+        let bytes = rows
+            .slice(1, blocks * own..)
+            .reshape([count, blocks, SCALE]);
         let places = Tensor::arange(DType::U32, SCALE) * 8;
-        let bits = (bytes.cast(DType::U32) << places).sum(2);
-        let scale = bits.bitcast(DType::F32).expand_dims(2);
-        (self.code.read(codes) * scale).reshape([count, row])
+        let scale = (bytes.cast(DType::U32) << places)
+            .sum(2)
+            .bitcast(DType::F32);
+        let numbers = self.code.read(codes.reshape([count, blocks, own]), scale);
+        numbers.reshape([count, blocks * self.block])
     }
 }
 
