@@ -195,7 +195,7 @@ fn sum_around(x: Tensor) -> Tensor {
     let (mut sum, mut passed) = (x, x);
     for _ in 1..count {
         passed = ppermute(passed, "data", (0..count).map(|i| (i, (i + 1) % count)));
-        sum = sum + passed;
+        sum += passed;
     }
     assume_invariant(sum, "data")
 }
