@@ -387,6 +387,39 @@ fn training_converges() {
     }
 }
 
+/// More replicas than devices along the axis: several on each.
+#[test]
+fn several_replicas_on_a_device() {
+    let f = |x: Tensor| {
+        let own = on_each_replica(|(x, i): (Tensor, Tensor)| (x * i).cumsum(0));
+        let i = Tensor::arange(DType::F32, 4);
+        let moved = own(Replicas((Replicas::split(&x, 4).0, i)));
+        let outer = DiLoCo::default().init(Tensor::zeros(DType::F32, [3]), 4);
+        (
+            moved.0,
+            DiLoCo::default()
+                .update(outer, Replicas(moved.0))
+                .parameters,
+        )
+    };
+    let x = Array::from_slice(&Random(9).many(12), [12]).unwrap();
+    let (wanted, of_one) = jit(f).call(x.clone()).unwrap();
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = layout("replica=2")
+            .shard("replica", "replica")
+            .partitioner(partitioner);
+        let (found, outer) = jit(f).layout(&layout).call(x.clone()).unwrap();
+        close(
+            &found.to_vec::<f32>().unwrap(),
+            &wanted.to_vec::<f32>().unwrap(),
+        );
+        close(
+            &outer.to_vec::<f32>().unwrap(),
+            &of_one.to_vec::<f32>().unwrap(),
+        );
+    }
+}
+
 #[test]
 fn what_is_refused() {
     let message = |f: fn(Tensor) -> Tensor, layout: &Layout| {

@@ -324,3 +324,30 @@ fn where_else_they_work() {
         assert_eq!(found.to_vec::<f32>().unwrap(), wanted);
     }
 }
+
+/// Of a value that is common already a sum is as many times that; of one device, itself.
+#[test]
+fn common_values_and_one_device() {
+    let sums: [fn(Tensor) -> Tensor; 3] = [
+        |x| ring_all_reduce(x, "data"),
+        |x| tree_all_reduce(x, "data"),
+        |x| hierarchical_all_reduce(x, "data", "node"),
+    ];
+    for sum in sums {
+        for (mesh, times) in [("node=1,data=3", 3.0), ("node=1,data=1", 1.0)] {
+            let f = move |x: Tensor| {
+                let whole = PartitionSpec::whole;
+                manual((), whole(), whole(), move |x: Tensor| sum(x * 2.0))(x)
+            };
+            let slope = move |x: Tensor| (f(x), grad(|x: Tensor| f(x).square().sum(..))(x));
+            for layout in layouts(mesh) {
+                let x = Array::from_slice(&[1f32, 2.0, 3.0, 4.0], [4]).unwrap();
+                let (y, g) = jit(slope).layout(&layout).call(x).unwrap();
+                let wanted = [1f32, 2.0, 3.0, 4.0].map(|x| 2.0 * times * x);
+                assert_eq!(y.to_vec::<f32>().unwrap(), wanted, "{mesh}");
+                let wanted = wanted.map(|y| 2.0 * y * 2.0 * times);
+                assert_eq!(g.to_vec::<f32>().unwrap(), wanted, "{mesh}");
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Collectives that are written in the program itself, of messages between devices.
 //!
-//! [`psum`](shardax_core::psum) leaves it to the runtime how a sum is made. The functions here say how:
+//! [`psum`] leaves it to the runtime how a sum is made. The functions here say how:
 //! in a ring, along a tree, in the node before across nodes, in eight bits. Each is called inside of a
 //! [`manual`](shardax_core::manual) region over its axes, in the place of a `psum` or an `all_to_all`,
 //! and is a pattern for those that a user invents. A compiled program's report says what they send.
@@ -20,7 +20,7 @@
 //!
 //! # What they mean
 //!
-//! The sums are [`psum`](shardax_core::psum)'s, rounded otherwise: all devices hold the result in common,
+//! The sums are [`psum`]'s, rounded otherwise: all devices hold the result in common,
 //! with equal bits, and the derivative hands its cotangent to every device, so that a gradient sends
 //! nothing again. A quantized sum has the derivative of the exact one (the straight-through estimator).
 //!
