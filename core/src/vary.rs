@@ -247,14 +247,16 @@ fn settled_while(mut looped: While, vary: &[Varying], source: Source) -> While {
     }
 }
 
-/// A choice whose branches return what varies alike.
+/// A choice whose branches return what varies alike. Where devices choose differently, what they choose
+/// with is marked before the choice: the derivative of a mark is a sum over devices, and inside of a
+/// branch some would wait for it for ever.
 fn settled_cond(mut cond: Cond, vary: &[Varying], source: Source) -> Cond {
     let chosen = vary[0];
     for branch in &cond.branches {
         refuse_divided("cond", "which branch is taken", branch, chosen, source);
     }
     let mut wanted: Vec<Varying> = Vec::new();
-    let mut least: Vec<Varying> = vary[1..].to_vec();
+    let mut least: Vec<Varying> = vary[1..].iter().map(|own| own.union(chosen)).collect();
     for branch in &cond.branches {
         for (least, own) in least.iter_mut().zip(inputs(branch)) {
             *least = least.union(own);

@@ -11,6 +11,7 @@ mod long_sums;
 mod networks;
 mod reductions;
 mod sharded;
+mod split;
 
 use shardax::prelude::*;
 use shardax::xla::Result;

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use shardax_core::{
-    Collective, CollectiveOp, DType, Equation, Graph, Manual, ManualAxis, Op, TensorType,
+    Collective, CollectiveOp, DType, Equation, Graph, Manual, ManualAxis, Op, Reducer, TensorType,
 };
 use shardax_sharding::{Axes, Mesh, PartitionSpec, Partitioner, SpecFault};
 use smallvec::smallvec;
 
 use super::Lowering;
+use super::elementwise::neutral;
 use super::op::Joined;
 use super::split;
 use super::writer::{Results, Ssa, Writer, tensor_type};
@@ -256,23 +257,21 @@ impl Lowering<'_> {
         );
         let functional = format!("({}) -> {}", tensor_type(from), tensor_type(to));
         let alone = collective.size() == 1;
+        let is_sent = match &collective.kind {
+            CollectiveOp::Ppermute(pairs) => !pairs.is_empty(),
+            _ => true,
+        };
+        if !is_sent || to.element_count() == 0 {
+            // XLA has no collectives of nothing.
+            let zero = neutral(Reducer::Sum, to.dtype);
+            let text = format!("stablehlo.constant dense<{zero}> : {}", tensor_type(to));
+            return smallvec![self.assign(&text, loc)];
+        }
         let groups = || self.annotations.groups(&collective.axes);
         let channel = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
         let text = match &collective.kind {
             CollectiveOp::Vary | CollectiveOp::AssumeInvariant | CollectiveOp::AxisIndex => {
                 return smallvec![x[0]];
-            }
-            CollectiveOp::Ppermute(pairs) if alone => {
-                // The one device has its own value, or nothing.
-                match pairs.is_empty() {
-                    false => return smallvec![x[0]],
-                    true => format!(
-                        "stablehlo.subtract {}, {} : {}",
-                        x[0],
-                        x[0],
-                        tensor_type(to)
-                    ),
-                }
             }
             _ if alone => return smallvec![x[0]],
             CollectiveOp::Ppermute(pairs) => {

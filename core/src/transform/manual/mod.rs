@@ -35,6 +35,13 @@ pub trait Specs<T> {
     fn of(&self, tree: &T) -> Vec<PartitionSpec>;
 }
 
+/// No leaves have no specs: `()` is a region's argument or result that is nothing.
+impl Specs<()> for () {
+    fn of(&self, (): &()) -> Vec<PartitionSpec> {
+        Vec::new()
+    }
+}
+
 /// A spec for each leaf of a tree.
 #[derive(Clone, Debug)]
 pub struct Leaves<S>(pub S);
