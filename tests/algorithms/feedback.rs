@@ -301,3 +301,33 @@ fn thin_factors() {
         }
     }
 }
+
+#[test]
+fn factors_of_other_matrices_are_refused() {
+    let f = |g: Tensor, basis: Tensor| {
+        let compression = LowRank { rank: 2 };
+        let state = LowRankState {
+            kept: compression.init(&g, 1, Key::from_seed(0)).kept,
+            basis: vec![basis],
+        };
+        let whole = PartitionSpec::whole;
+        let own = || PartitionSpec::new(("data",));
+        let region = manual(
+            "data",
+            (whole(), own(), whole()),
+            whole(),
+            |(g, kept, basis): (Tensor, Replicas<Tensor>, Vec<Tensor>)| {
+                let state = LowRankState { kept, basis };
+                compression.all_reduce(g, state, "data").0
+            },
+        );
+        region((g, state.kept, state.basis))
+    };
+    let matrix = |shape: [usize; 2]| TensorType::new(DType::F32, shape);
+    let outcome = jit(f).compile((matrix([6, 4]), matrix([6, 2])));
+    let text = outcome.map(|_| ()).unwrap_err().to_string();
+    let wanted =
+        "`basis` has f32[6,2], and is to have a matrix for each of the gradients' 1 matrices";
+    assert!(text.contains(wanted), "{text}");
+    assert!(text.contains("feedback.rs"), "{text}");
+}

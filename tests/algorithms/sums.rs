@@ -110,6 +110,8 @@ fn trees() {
             let all: u64 = by_device.values().sum();
             assert_eq!(all, 2 * (n as u64 - 1) * length as u64 * F32, "{report}");
             let depth = u64::from(n.next_power_of_two().ilog2());
+            let counted = sent(&report, CollectivePermute, &["data"]);
+            assert_eq!(counted, 2 * depth * length as u64 * F32, "{report}");
             let halves = if length == 1 { 1 } else { 2 };
             assert_eq!(rounds, 2 * depth * halves, "{report}");
             let busiest = by_device.values().max().copied().unwrap();

@@ -12,7 +12,7 @@
 //! | | bytes | messages one after another |
 //! |---|---|---|
 //! | [`ring_all_reduce`] | `2 (n-1)/n L`, the least there is | `2 (n-1)` |
-//! | [`tree_all_reduce`] | `L` to `2 L log2(n)`; all devices together as little as a ring | `2 ceil(log2 n)` |
+//! | [`tree_all_reduce`] | at most `2 ceil(log2 n) L`; in the mean as little as a ring | `2 ceil(log2 n)` |
 //! | [`hierarchical_all_reduce`], `n = outer * inner` | in the node `2 (inner-1)/inner L`, across `2 (outer-1)/outer L/inner` | |
 //! | [`quantized_all_reduce`] of f32 | `2 (n-1)/n L (1/4 + 1/block)` | 2 |
 //! | [`ErrorFeedback`] with [`Compression::Largest`] | `8 k (n-1)` for `k` elements | 1 |
