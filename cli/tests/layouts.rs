@@ -31,10 +31,10 @@ fn strategies_are_equal_to_one_device() {
     let first: Vec<&str> = text.lines().take(5).collect();
     assert!(first[0].starts_with("mesh data=2 x model=4  "), "{text}");
     for (line, start) in first[1..].iter().zip([
-        "  equal   zero1+megatron             shardy ",
-        "  equal   zero1+megatron             gspmd ",
-        "  equal   ddp+accumulate+remat       shardy ",
-        "  equal   ddp+accumulate+remat       gspmd ",
+        "  equal   zero1+megatron               shardy ",
+        "  equal   zero1+megatron               gspmd ",
+        "  equal   ddp+accumulate+remat         shardy ",
+        "  equal   ddp+accumulate+remat         gspmd ",
     ]) {
         assert!(line.starts_with(start), "{text}");
     }

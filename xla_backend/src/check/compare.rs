@@ -24,7 +24,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// For programs that compute in f32: 1e-5 of losses, gradients and results, 1e-3 of the optimizer's
+    /// For programs that compute in f32: 1e-5 of losses, gradients and results, 1e-4 of the optimizer's
     /// state, 1e-2 of parameters.
     ///
     /// Sums over devices are added in another order, which changes the last bits. An optimizer that
@@ -36,7 +36,7 @@ impl Tolerance {
         loss: 1e-5,
         gradients: 1e-5,
         parameters: 1e-2,
-        optimizer: 1e-3,
+        optimizer: 1e-4,
         results: 1e-5,
     };
 
@@ -299,5 +299,116 @@ impl std::fmt::Display for Difference {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(path: &str, dtype: DType, shape: &[usize], numbers: &[f64]) -> Leaf {
+        Leaf {
+            path: path.to_owned(),
+            ty: TensorType::new(dtype, shape),
+            numbers: numbers.to_vec(),
+        }
+    }
+
+    fn gradients(leaves: Vec<Leaf>) -> Part {
+        Part::new(Quantity::Gradients, leaves)
+    }
+
+    #[test]
+    fn a_difference_is_relative_to_the_leaf_and_names_the_element() {
+        let wanted = gradients(vec![leaf("w", DType::F32, &[2, 2], &[4.0, 0.0, 1.0, -2.0])]);
+        let found = gradients(vec![leaf("w", DType::F32, &[2, 2], &[4.0, 0.0, 1.1, -2.0])]);
+        let mut problems = Vec::new();
+        let worst = found.compare(&wanted, &Tolerance::F32, &mut problems);
+        assert!((worst.relative - 0.025).abs() < 1e-9);
+        assert_eq!(
+            (worst.path.as_str(), &worst.element[..]),
+            ("w", &[1, 0][..])
+        );
+        let expected = "gradients `w` at [1, 0]: 1.1e0, and 1e0 on one device; relatively 2.5e-2, and \
+                        1e-5 is allowed";
+        assert_eq!(problems, [expected]);
+    }
+
+    #[test]
+    fn a_leaf_that_is_rounding_has_the_scale_of_the_others() {
+        let of = |noise: f64| {
+            let leaves = [("b", noise), ("w", 1.0)];
+            gradients(
+                leaves
+                    .map(|(path, x)| leaf(path, DType::F32, &[1], &[x]))
+                    .into(),
+            )
+        };
+        let mut problems = Vec::new();
+        let worst = of(1e-9).compare(&of(-1e-9), &Tolerance::F32, &mut problems);
+        assert!(worst.relative <= 2.1e-6 && problems.is_empty(), "{worst:?}");
+        let worst = of(1e-6).compare(&of(-1e-6), &Tolerance::F32, &mut problems);
+        assert!(worst.relative > 1e-3 && problems.len() == 1, "{worst:?}");
+    }
+
+    #[test]
+    fn losses_are_relative_to_themselves() {
+        let wanted = Part::of_steps(vec![100.0, 0.01]);
+        let found = Part::of_steps(vec![100.0, 0.01001]);
+        let mut problems = Vec::new();
+        let worst = found.compare(&wanted, &Tolerance::F32, &mut problems);
+        assert!((worst.relative - 1e-3).abs() < 1e-9);
+        assert!(problems[0].starts_with("loss of step 1: "), "{problems:?}");
+    }
+
+    #[test]
+    fn what_is_not_finite_must_be_the_same() {
+        let (nan, infinite) = (f64::NAN, f64::INFINITY);
+        let part = |numbers: &[f64]| gradients(vec![leaf("", DType::F32, &[3], numbers)]);
+        let relative = |found: &[f64], wanted: &[f64]| {
+            let mut problems = Vec::new();
+            part(found)
+                .compare(&part(wanted), &Tolerance::F32, &mut problems)
+                .relative
+        };
+        assert_eq!(relative(&[nan, infinite, 0.0], &[nan, infinite, 0.0]), 0.0);
+        assert_eq!(relative(&[nan, 1.0, 0.0], &[2.0, 1.0, 0.0]), infinite);
+        assert_eq!(relative(&[2.0, 1.0, 0.0], &[nan, 1.0, 0.0]), infinite);
+        assert_eq!(
+            relative(&[-infinite, 1.0, 0.0], &[infinite, 1.0, 0.0]),
+            infinite
+        );
+        assert_eq!(relative(&[0.0, 0.0, 1e-30], &[0.0, 0.0, 0.0]), infinite);
+    }
+
+    #[test]
+    fn integers_must_be_equal_and_types_the_same() {
+        let part = |dtype, x: f64| gradients(vec![leaf("n", dtype, &[1], &[x])]);
+        let mut problems = Vec::new();
+        let (found, wanted) = (part(DType::I32, 1e6 + 1.0), part(DType::I32, 1e6));
+        let worst = found.compare(&wanted, &Tolerance::BF16, &mut problems);
+        assert_eq!((worst.relative, problems.len()), (f64::INFINITY, 1));
+        assert!(problems[0].ends_with("1e6 on one device"), "{problems:?}");
+        problems.clear();
+        part(DType::F32, 1.0).compare(&wanted, &Tolerance::F32, &mut problems);
+        assert_eq!(
+            problems,
+            ["gradients `n` is f32[1], and i32[1] on one device"]
+        );
+        problems.clear();
+        gradients(vec![]).compare(&wanted, &Tolerance::F32, &mut problems);
+        assert_eq!(problems, ["gradients: 0 leaves, and 1 on one device"]);
+    }
+
+    #[test]
+    fn after_some_leaves_only_their_number_is_told() {
+        let of = |x: f64| {
+            let leaves = ["a", "b", "c", "d", "e"];
+            gradients(leaves.map(|path| leaf(path, DType::F32, &[1], &[x])).into())
+        };
+        let mut problems = Vec::new();
+        of(1.0).compare(&of(2.0), &Tolerance::F32, &mut problems);
+        assert_eq!(problems.len(), 4);
+        assert_eq!(problems[3], "and 2 more leaves of the gradients");
     }
 }

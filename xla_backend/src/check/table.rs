@@ -101,7 +101,7 @@ impl LayoutTable {
 impl fmt::Display for LayoutRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, via) = (&self.name, &self.partitioner);
-        write!(f, "  {:7} {name:26} {via:6}", self.verdict.name())?;
+        write!(f, "  {:7} {name:28} {via:6}", self.verdict.name())?;
         if self.measured.is_none() {
             write!(f, " (not run)")?;
         }
@@ -175,7 +175,7 @@ impl fmt::Display for LayoutTable {
 impl LayoutRow {
     /// The row that stands above this one in a table, with its mesh.
     pub fn heading(&self) -> String {
-        let mut text = format!("{:43}", format!("mesh {}", self.mesh));
+        let mut text = format!("{:45}", format!("mesh {}", self.mesh));
         let Some(measured) = &self.measured else {
             return text.trim_end().to_owned();
         };
@@ -257,5 +257,101 @@ fn short(bytes: u64) -> String {
     match value < 9.95 && !unit.is_empty() {
         true => format!("{value:.1}{unit}"),
         false => format!("{value:.0}{unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Total;
+
+    fn row(name: &str, verdict: Verdict) -> LayoutRow {
+        LayoutRow {
+            name: name.to_owned(),
+            mesh: "data=2 x model=4".to_owned(),
+            devices: 8,
+            partitioner: "shardy".to_owned(),
+            verdict,
+            problems: Vec::new(),
+            measured: None,
+        }
+    }
+
+    fn measured() -> Measured {
+        let difference = |quantity, relative| Difference {
+            quantity,
+            relative,
+            tolerance: 1e-5,
+            path: String::new(),
+            element: Vec::new(),
+            found: 0.0,
+            expected: 0.0,
+        };
+        let total = |kind, times| Total {
+            kind,
+            axes: Some(vec!["data".to_owned()]),
+            times,
+            payload_bytes: 0,
+            bytes_sent: 0,
+            times_known: true,
+        };
+        Measured {
+            differences: vec![
+                difference(Quantity::Loss, 0.0),
+                difference(Quantity::Gradients, 2.5e-7),
+            ],
+            bytes: DeviceBytes {
+                parameters: 512,
+                optimizer: 1024,
+                gradients: 1536,
+                arguments: 2000,
+                temporary: 80 << 30,
+            },
+            traffic: vec![AxisTraffic {
+                axes: Some(vec!["data".to_owned()]),
+                bytes_sent: 3 << 20,
+                collectives: vec![
+                    total(CollectiveKind::AllReduce, 3),
+                    total(CollectiveKind::CollectivePermute, 14),
+                ],
+            }],
+            compile_seconds: 1.0,
+            run_seconds: 1.0,
+        }
+    }
+
+    #[test]
+    fn rows_stand_under_the_heading_of_their_mesh() {
+        let mut equal = row("ddp", Verdict::Equal);
+        equal.measured = Some(measured());
+        let mut refused = row("context", Verdict::Refused);
+        refused
+            .problems
+            .push("the layout does not fit:\n  - a fault".to_owned());
+        let table = LayoutTable {
+            rows: vec![equal, refused],
+        };
+        let text = table.to_string();
+        let expected = "\
+mesh data=2 x model=4                           loss   grad param optim  grad  temp  sent by each device over
+  equal   ddp                          shardy      0   2e-7   512  1.0K  1.5K   80G  data 3.0M: 3 AR 14 CP
+  refused context                      shardy (not run)
+          the layout does not fit:
+              - a fault
+";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.ends_with("2 layouts: 1 equal, 1 refused\n"), "{text}");
+        assert!(table.is_equal());
+    }
+
+    #[test]
+    fn what_differs_or_fails_is_not_equal() {
+        for verdict in [Verdict::Differs, Verdict::Failed] {
+            let rows = vec![row("ddp", Verdict::Equal), row("fsdp", verdict)];
+            let table = LayoutTable { rows };
+            assert!(!table.is_equal());
+            assert_eq!(table.count(verdict), 1);
+            assert_eq!(table.to_json()["equal"], false);
+        }
     }
 }
