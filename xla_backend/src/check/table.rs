@@ -131,6 +131,7 @@ impl fmt::Display for Measured {
             arguments,
             temporary,
         } = self.bytes;
+        f.write_str(" |")?;
         let held = match parameters + optimizer + gradients {
             0 => vec![arguments, temporary],
             _ => vec![parameters, optimizer, gradients, temporary],
@@ -138,11 +139,12 @@ impl fmt::Display for Measured {
         for bytes in held {
             write!(f, " {:>5}", short(bytes))?;
         }
+        f.write_str(" |")?;
         if self.traffic.is_empty() {
-            return f.write_str("  nothing");
+            return f.write_str(" nothing");
         }
         for (i, traffic) in self.traffic.iter().enumerate() {
-            let separator = if i == 0 { " " } else { ";" };
+            let separator = if i == 0 { "" } else { ";" };
             let axes = match &traffic.axes {
                 Some(axes) => axes.join("+"),
                 None => "other groups".to_owned(),
@@ -199,10 +201,11 @@ impl LayoutRow {
             0 => vec!["args", "temp"],
             _ => vec!["param", "optim", "grad", "temp"],
         };
+        text.push_str(" |");
         for name in held {
             text.push_str(&format!(" {name:>5}"));
         }
-        text.push_str("  sent by each device over");
+        text.push_str(" | sent over");
         text
     }
 }
@@ -223,7 +226,8 @@ impl LayoutTable {
             .map(|(name, count)| format!("{count} {name}"))
             .collect();
         format!(
-            "\ndifferences are the largest of any leaf, relative to the leaf; bytes are those of one device, in a step\n\
+            "\ncolumns: the largest difference of any leaf, relative to the leaf | bytes that a device holds | bytes that \
+             it sends in a step, and by what\n\
              AR all-reduce, AG all-gather, RS reduce-scatter, A2A all-to-all, CP collective-permute\n\
              {} layouts: {}\n",
             self.rows.len(),
@@ -333,8 +337,8 @@ mod tests {
         };
         let text = table.to_string();
         let expected = "\
-mesh data=2 x model=4                           loss   grad param optim  grad  temp  sent by each device over
-  equal   ddp                          shardy      0   2e-7   512  1.0K  1.5K   80G  data 3.0M: 3 AR 14 CP
+mesh data=2 x model=4                           loss   grad | param optim  grad  temp | sent over
+  equal   ddp                          shardy      0   2e-7 |   512  1.0K  1.5K   80G | data 3.0M: 3 AR 14 CP
   refused context                      shardy (not run)
           the layout does not fit:
               - a fault
