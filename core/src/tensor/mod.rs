@@ -115,7 +115,7 @@ impl Tensor {
     /// fn in_shards<P: Tree<Tensor>>(parameters: P) -> P {
     ///     parameters.replace_leaves(&mut |path, leaf| leaf.shard_leaf(path, Role::State))
     /// }
-    /// let program = trace(in_shards, TensorType::new(DType::F32, [3]))?;
+    /// let program = trace(in_shards::<Tensor>, TensorType::new(DType::F32, [3]))?;
     /// assert_eq!(program.graph.equations().len(), 0);
     /// # Ok::<(), shardax_core::Error>(())
     /// ```
