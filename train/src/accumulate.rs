@@ -1,11 +1,12 @@
 //! Gradient accumulation: the gradient of a large batch from small ones, reduced across devices once.
 //!
-//! A batch that does not fit in memory is taken in parts, one after the other, whose gradients are added.
-//! Written as a plain loop over parts, every part would be a batch split over devices of its own, and its
-//! gradient would be summed over them: as many reductions as there are parts. Here the devices that split the batch
-//! get a dimension of their own, which the loop keeps: each device adds up the gradients of its
-//! own examples, and the sum over devices is taken after the loop. Where the layout splits gradients over
-//! those devices (ZeRO-2 and 3) a device has no room for a whole sum, so each part is reduced into shards.
+//! A batch that does not fit in memory is taken in parts, one after the other, whose gradients are
+//! added. Written as a plain loop over parts, every part would be a batch split over devices of its
+//! own, and its gradient would be summed over them: as many reductions as there are parts. Here the
+//! devices that split the batch get a dimension of their own, which the loop keeps: each device adds up
+//! the gradients of its own examples, and the sum over devices is taken after the loop. Where the
+//! layout splits gradients over those devices (ZeRO-2 and 3) a device has no room for a whole sum, so
+//! each part is reduced into shards.
 
 use std::panic::Location;
 
@@ -37,9 +38,10 @@ const KEYS: &str = "give the batch a key for each example, `key.split_array(exam
 /// where the layout wants gradients. Unless the layout splits gradients over the devices of the batch, each
 /// gradient is reduced over those devices once, after the last part.
 ///
-/// In `f`, an annotation `batch` concerns the examples of one part. Drawing from a random key that comes from outside
-/// of `f`, or of a seed, is a mistake, for every part would draw the same numbers: make a key for
-/// each example a leaf of the batch ([`Key::split_array`](shardax_core::random::Key::split_array)).
+/// In `f`, an annotation `batch` concerns the examples of one part. Drawing from a random key that
+/// comes from outside of `f`, or of a seed, is a mistake, for every part would draw the same numbers:
+/// make a key for each example a leaf of the batch
+/// ([`Key::split_array`](shardax_core::random::Key::split_array)).
 ///
 /// ```
 /// use shardax_core::{DType, Tensor, TensorType, trace};
@@ -73,8 +75,9 @@ pub fn accumulate<P: Tree<Tensor>, B: Tree<Tensor>>(
 /// [`accumulate`] of a loss that is a weighted mean: `f` returns the weighted sum of losses, and the sum of
 /// weights, both scalars.
 ///
-/// The result is the sum of all parts' sums over that of their weights, and its gradient, in which weights count as constants:
-/// they must not depend on the parameters. If all weights are 0, the loss and its gradient are 0.
+/// The result is the sum of all parts' sums over that of their weights, and its gradient, in which
+/// weights count as constants: they must not depend on the parameters. If all weights are 0, the loss
+/// and its gradient are 0.
 ///
 /// ```
 /// use shardax_core::{DType, Tensor, TensorType, trace};
@@ -238,8 +241,8 @@ impl Parts {
         }
     }
 
-    /// The examples of each part, `[micro, replica, example, ..]`, or `[micro, example, ..]` where nothing is kept apart. No
-    /// example moves to another device.
+    /// The examples of each part, `[micro, replica, example, ..]`, or `[micro, example, ..]` where
+    /// nothing is kept apart. No example moves to another device.
     fn split(&self, x: Tensor) -> Tensor {
         let (micro, pieces) = (self.micro_batches, self.pieces);
         let each = self.examples / (micro * pieces);

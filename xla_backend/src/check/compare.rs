@@ -45,10 +45,10 @@ impl Tolerance {
     ///
     /// bf16 keeps 8 bits: each rounding is off by up to 2^-9, 2e-3. A layout that splits a contraction
     /// rounds partial sums instead of the sum, so every activation after it is off by a rounding or
-    /// two, and gradients collect those of all layers, forward and backward. In the loss, a mean over all tokens in f32,
-    /// most of it cancels. Of parameters whose gradient is 0 up to rounding (see
-    /// [`Tolerance::F32`]) even the sign of each update is open: in a bias that began with 0 such an element may be
-    /// off by twice the largest.
+    /// two, and gradients collect those of all layers, forward and backward. In the loss, a mean over
+    /// all tokens in f32, most of it cancels. Of parameters whose gradient is 0 up to rounding (see
+    /// [`Tolerance::F32`]) even the sign of each update is open: in a bias that began with 0 such an
+    /// element may be off by twice the largest.
     pub const BF16: Self = Tolerance {
         loss: 1e-3,
         gradients: 5e-2,
@@ -102,10 +102,10 @@ impl Quantity {
 pub struct Difference {
     /// What was compared.
     pub quantity: Quantity,
-    /// The difference, divided by the largest magnitude in the leaf on one device, or by a thousandth of that in
-    /// all leaves of the quantity if this is larger: a leaf that is 0 up to rounding has none of
-    /// its own. Of losses, each is divided by itself. Infinite where one is a NaN and the other is not; 0 if
-    /// nothing differs.
+    /// The difference, divided by the largest magnitude in the leaf on one device, or by a thousandth
+    /// of that in all leaves of the quantity if this is larger: a leaf that is 0 up to rounding has
+    /// none of its own. Of losses, each is divided by itself. Infinite where one is a NaN and the other
+    /// is not; 0 if nothing differs.
     pub relative: f64,
     /// What it may be.
     pub tolerance: f64,
@@ -267,7 +267,7 @@ pub(super) fn read(array: &Array) -> Result<Vec<f64>> {
     Ok(literal.numbers().iter().map(|n| n.as_f64()).collect())
 }
 
-/// ``gradients `blocks.w1`[0, 3, 17]: 0.125, and 0.25 on one device; off by 5.0e-1 of ..., allowed is 1.0e-5``
+/// Where it is, both values, and what is allowed: ``gradients `w` at [1, 0]: 1.1e0, and 1e0 on ..``.
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Difference {

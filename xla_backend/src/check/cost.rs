@@ -24,7 +24,8 @@ pub struct DeviceBytes {
 }
 
 impl DeviceBytes {
-    /// Those of a step that takes a state of leaves of these roles first, and returns behind it a loss and gradients.
+    /// Those of a step that takes a state of leaves of these roles first, and returns behind it a loss
+    /// and gradients.
     pub(super) fn of_step(program: &Program, roles: &[Role]) -> Result<Self> {
         let mut bytes = Self::of_results(program)?;
         for (role, input) in roles.iter().zip(program.inputs()) {

@@ -1,9 +1,9 @@
 //! Whether a program computes under other layouts what it computes on one device.
 //!
 //! A layout says where arrays lie and must not change a number beyond rounding. [`check_layouts`] runs
-//! a training step on one device and under each layout and compares losses, gradients and updated
-//! state leaf by leaf; [`check_function`] does so for the results of any function. Each row says as well what the layout
-//! costs: collectives and memory of a device, as the compiler tells.
+//! a training step on one device and under each layout and compares losses, gradients and updated state
+//! leaf by leaf; [`check_function`] does so for the results of any function. Each row says as well what
+//! the layout costs: collectives and memory of a device, as the compiler tells.
 
 mod compare;
 mod cost;
@@ -43,8 +43,8 @@ impl Default for CheckOptions {
 }
 
 impl CheckOptions {
-    /// Compiles with little optimization: much faster, and the same numbers up to rounding. Collectives
-    /// and memory are those of a program that nobody would train with.
+    /// Compiles machine code with little optimization: faster to compile, slower to run, and the same
+    /// numbers up to rounding. Temporary memory may be other than that of a program to train with.
     #[must_use]
     pub fn quick(mut self) -> Self {
         let level = ("xla_backend_optimization_level".to_owned(), 0.into());
@@ -57,8 +57,8 @@ impl CheckOptions {
 ///
 /// `step` takes the state and a batch, and returns the next state, the loss, a scalar, and the
 /// gradients, a tree of any kind (`()` if there are none to compare). It runs once for each of
-/// `batches`, each time on the state before. Compared are the losses of all steps, the gradients of the first, before
-/// rounding has had time to grow, and the state after the last.
+/// `batches`, each time on the state before. Compared are the losses of all steps, the gradients of the
+/// first, before rounding has had time to grow, and the state after the last.
 ///
 /// # Errors
 ///
@@ -202,7 +202,8 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
                 faults: vec!["there is no batch: give one for each step to be run".to_owned()],
             });
         };
-        // Gradients come as a list, without the annotations of parameters: a layout may want them to lie in another way.
+        // Gradients come as a list, without the annotations of parameters: a layout may want them to
+        // lie in another way.
         let listed = |state: S, batch: B| {
             let (state, loss, gradients) = step(state, batch);
             let mut listed = Vec::new();
