@@ -12,6 +12,7 @@ mod networks;
 mod reductions;
 mod sharded;
 mod split;
+mod training;
 
 use shardax::prelude::*;
 use shardax::xla::Result;

@@ -8,18 +8,7 @@ use shardax::prelude::*;
 use shardax::xla::Result;
 use shardax::{cond, vmap};
 
-/// Random numbers that are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 33) as usize % sides
-    }
-}
+use super::{Dice, rounds};
 
 /// Every value of a program has this shape: its dimensions divide by all axes of the mesh.
 const SHAPE: [usize; 2] = [8, 16];
@@ -177,14 +166,13 @@ fn results(programs: &[Vec<Step>], layout: &Layout) -> Result<Vec<Vec<f64>>> {
     Ok(arrays)
 }
 
-/// Programs in one compilation, and compilations.
+/// Programs in one compilation.
 const TOGETHER: usize = 6;
-const ROUNDS: usize = 4;
 
 #[test]
 fn random_programs_under_random_annotations_equal_one_device() -> Result<()> {
     let single = Layout::new(Mesh::new([("a", 1), ("b", 1)])?);
-    for round in 0..ROUNDS {
+    for round in rounds(4) {
         let programs: Vec<Vec<Step>> = (0..TOGETHER)
             .map(|i| steps(&mut Dice((round * TOGETHER + i) as u64), 9, 2))
             .collect();

@@ -39,7 +39,7 @@ impl Split {
     /// What the layout of the trace says of `q` as `(batch, seq, heads, head_dim)` and of `k` and `v` as
     /// `(batch, seq, kv_heads, head_dim)` (`heads`, where there are as many). `None` where the sequence is
     /// not split over several devices, or something is asked that a ring does not do: a bias, operands
-    /// that are split unlike each other.
+    /// that are split unlike each other, or over a part of an axis.
     pub(super) fn of(problem: &Problem, [q, k]: [Tensor; 2]) -> Option<Self> {
         let layout = layout();
         let resolve = |heads: &'static str, x: Tensor| {
@@ -54,13 +54,12 @@ impl Split {
         };
         let (queries, keys) = (resolve("heads", q)?, resolve(kv_heads, k)?);
         let ring = queries.entries()[1].clone();
-        let sizes = ring
-            .names()
-            .iter()
-            .filter_map(|a| layout.mesh().axis_size(a));
-        let devices: usize = sizes.product();
+        let size = |axis: &String| layout.mesh().axis_size(axis);
+        let devices: usize = ring.names().iter().filter_map(size).product();
+        let mut axes = queries.entries().iter().flat_map(Axes::names);
+        let whole = axes.all(|axis| size(axis).is_some());
         let alike = queries == keys && queries.entries()[3].is_empty();
-        let fits = devices > 1 && alike && problem.options.bias.is_none();
+        let fits = devices > 1 && whole && alike && problem.options.bias.is_none();
         fits.then_some(Split {
             queries,
             keys,

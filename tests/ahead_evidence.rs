@@ -1,0 +1,285 @@
+//! What each strategy tells other devices on H100, by the word of the compiler for CUDA: what the CPU's compiler does
+//! not make, reduce-scatters and collectives of bf16.
+//!
+//! The model is a stack of feed-forward layers, with an optimizer of one moment. Bytes are computed here from the shapes.
+
+use shardax::nn::{AttentionOptions, attention};
+use shardax::prelude::*;
+use shardax::train::{AdamW, Moments};
+use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport};
+use shardax::{Chip, Cluster};
+
+use CollectiveKind::{AllGather, AllReduce, CollectivePermute, ReduceScatter};
+
+const LAYERS: usize = 4;
+const EMBED: usize = 256;
+const MLP: usize = 1024;
+const BATCH: usize = 16;
+const SEQ: usize = 64;
+const BF16: u64 = 2;
+
+/// A layer of two products.
+#[derive(Clone, Module)]
+struct Layer<L = Tensor> {
+    #[shard(embed, mlp)]
+    up: L,
+    #[shard(mlp, embed)]
+    down: L,
+}
+
+#[derive(Clone, Module)]
+struct State<L = Tensor> {
+    layers: Stack<Layer<L>>,
+    moments: Moments<Stack<Layer<L>>>,
+    step: L,
+}
+
+#[shard]
+fn loss(layers: Stack<Layer>, #[shard(batch, seq, embed)] x: Tensor) -> Tensor {
+    let h = layers.scan(x, |h: Tensor, layer: Layer| {
+        #[shard(batch, seq, mlp)]
+        let hidden = h.dot(layer.up).relu();
+        #[shard(batch, seq, embed)]
+        let h = h + hidden.dot(layer.down);
+        h
+    });
+    h.square().mean(..)
+}
+
+fn step(state: State, x: Tensor) -> (State, Tensor) {
+    let adam = AdamW::default();
+    let of = |layers: Stack<Layer>| loss(layers, x);
+    let (loss, gradients) = value_and_grad(of)(state.layers.clone());
+    let (layers, moments) = adam.update(state.layers, gradients, state.moments, state.step);
+    let step = state.step + 1;
+    let state = State {
+        layers,
+        moments,
+        step,
+    };
+    (state, loss)
+}
+
+fn types() -> (State<TensorType>, TensorType) {
+    let layers = |dtype| {
+        Stack(Layer {
+            up: TensorType::new(dtype, [LAYERS, EMBED, MLP]),
+            down: TensorType::new(dtype, [LAYERS, MLP, EMBED]),
+        })
+    };
+    let state = State {
+        layers: layers(DType::BF16),
+        moments: Moments {
+            first: layers(DType::F32),
+            second: layers(DType::F32),
+        },
+        step: TensorType::scalar(DType::I32),
+    };
+    (state, TensorType::new(DType::BF16, [BATCH, SEQ, EMBED]))
+}
+
+fn compiled(strategy: &str, mesh: &str, nodes: usize) -> CollectiveReport {
+    let strategy: Strategy = strategy.parse().unwrap();
+    let layout = strategy.layout(mesh.parse().unwrap()).unwrap();
+    let cluster = Cluster::new(Chip::H100, nodes, 8).unwrap();
+    let program = jit(step).layout(&layout).donate(&[0]);
+    let program = program.compile_for(&cluster, types()).unwrap();
+    program.collectives().unwrap()
+}
+
+/// The report of a function compiled for one node, of arguments annotated as it says.
+fn of_function<S, F: shardax::Function<S>>(
+    f: F,
+    types: shardax::On<F::Args, TensorType>,
+    layout: &Layout,
+) -> CollectiveReport {
+    let cluster = Cluster::new(Chip::H100, 1, 8).unwrap();
+    let program = jit(f).layout(layout).compile_for(&cluster, types).unwrap();
+    program.collectives().unwrap()
+}
+
+/// Bytes of everything of one kind over these axes in a step. All of it, but for scalars, is bf16.
+fn moved(report: &CollectiveReport, kind: CollectiveKind, axes: &[&str]) -> u64 {
+    let found = report.of(kind, axes).filter(|c| c.payload_bytes > 64);
+    let bytes = found.map(|c: &Collective| {
+        assert!(c.counted && c.times_known, "{report}");
+        for array in &c.arrays {
+            assert_eq!(array.element.to_string(), "bf16", "{report}");
+        }
+        c.times * c.payload_bytes
+    });
+    bytes.sum()
+}
+
+/// Bytes of everything, but for scalars.
+fn moved_in_all(report: &CollectiveReport) -> u64 {
+    let found = report.collectives.iter().filter(|c| c.payload_bytes > 64);
+    found.map(|c| c.times * c.payload_bytes).sum()
+}
+
+/// Bytes of all parameters.
+const MODEL: u64 = (LAYERS * 2 * EMBED * MLP) as u64 * BF16;
+
+/// A gradient is reduced into shards, and parameters are gathered once after the update (ZeRO-2), or in
+/// each pass (ZeRO-3). ZeRO-1 has whole gradients, so it reduces them whole.
+#[test]
+fn zero_reduces_gradients_into_shards_and_gathers_parameters() {
+    for (strategy, reduced, scattered, gathered) in [
+        ("zero1", MODEL, 0, MODEL),
+        ("zero2", 0, MODEL, MODEL),
+        ("zero3", 0, MODEL, 2 * MODEL),
+    ] {
+        let report = compiled(strategy, "data=8", 1);
+        for (kind, bytes) in [
+            (AllReduce, reduced),
+            (ReduceScatter, scattered),
+            (AllGather, gathered),
+        ] {
+            assert_eq!(
+                moved(&report, kind, &["data"]),
+                bytes,
+                "{strategy} {report}"
+            );
+        }
+        assert_eq!(moved_in_all(&report), reduced + scattered + gathered);
+    }
+}
+
+/// Within a node of 8 as ZeRO-3, and over nodes an eighth of the gradients.
+#[test]
+fn hybrid_sharding_sends_shards_over_the_network() {
+    let report = compiled("hsdp", "replica=2,data=8", 2);
+    assert_eq!(moved(&report, ReduceScatter, &["data"]), MODEL, "{report}");
+    assert_eq!(
+        moved(&report, AllReduce, &["replica"]),
+        MODEL / 8,
+        "{report}"
+    );
+    assert_eq!(moved(&report, AllGather, &["data"]), 2 * MODEL, "{report}");
+    assert_eq!(moved_in_all(&report), 3 * MODEL + MODEL / 8, "{report}");
+}
+
+/// Bytes of the residual stream of a device that has half of the batch.
+const STREAM: u64 = (BATCH / 2 * SEQ * EMBED) as u64 * BF16;
+
+#[test]
+fn tensor_parallelism_reduces_twice_a_layer() {
+    let report = compiled("megatron", "data=2,model=4", 1);
+    let (layers, gradients) = (LAYERS as u64, MODEL / 4);
+    assert_eq!(
+        moved(&report, AllReduce, &["model"]),
+        2 * layers * STREAM,
+        "{report}"
+    );
+    assert_eq!(moved(&report, AllReduce, &["data"]), gradients, "{report}");
+    assert_eq!(
+        moved_in_all(&report),
+        2 * layers * STREAM + gradients,
+        "{report}"
+    );
+}
+
+/// The reductions of tensor parallelism become reduce-scatters, and what they would have left whole is
+/// gathered where it is multiplied: the stream forward, backward its cotangent, and the stream again.
+#[test]
+fn sequence_parallelism_scatters_and_gathers_instead() {
+    let report = compiled("megatron-sp", "data=2,model=4", 1);
+    let (layers, gradients) = (LAYERS as u64, MODEL / 4);
+    assert_eq!(
+        moved(&report, ReduceScatter, &["model"]),
+        2 * layers * STREAM,
+        "{report}"
+    );
+    assert_eq!(
+        moved(&report, AllGather, &["model"]),
+        3 * layers * STREAM,
+        "{report}"
+    );
+    assert_eq!(moved(&report, AllReduce, &["data"]), gradients, "{report}");
+    assert_eq!(
+        moved_in_all(&report),
+        5 * layers * STREAM + gradients,
+        "{report}"
+    );
+}
+
+/// Every collective of a region by itself, in its own element type: eight bits stay eight bits.
+#[test]
+fn manual_collectives_keep_their_element_types() {
+    const BLOCK: u64 = 64 * 64;
+    let f = |x: Tensor| {
+        let rows = PartitionSpec::new(("data",));
+        let whole = PartitionSpec::whole();
+        let region = |x: Tensor| {
+            let ring = (0..8).map(|i| (i, (i + 1) % 8));
+            let sent = ppermute(x.cast(DType::F8E4M3FN), "data", ring);
+            let exchanged = all_to_all(x.cast(DType::I8), "data", 0, 0);
+            let scattered = reduce_scatter(x * 2.0, "data", 0);
+            let own = [sent, exchanged].map(|y| y.cast(DType::BF16) + scattered.repeat(8, 0));
+            (psum(x, "data"), own[0] * own[1])
+        };
+        let split = |x: Tensor| x.shard(&[Dim::Mesh(&["data"]), Dim::Unsharded]);
+        let (sum, own) = manual("data", rows.clone(), (whole, rows), region)(split(x));
+        (sum, split(own))
+    };
+    let layout = Layout::new("data=8".parse().unwrap());
+    let report = of_function(f, TensorType::new(DType::BF16, [512, 64]), &layout);
+    let mut found: Vec<(&str, String, u64)> = report
+        .collectives
+        .iter()
+        .map(|c| {
+            let elements: Vec<String> = c.arrays.iter().map(|a| a.element.to_string()).collect();
+            (c.kind.name(), elements.join(" "), c.payload_bytes)
+        })
+        .collect();
+    found.sort();
+    let wanted = [
+        ("all-reduce", "bf16", 2 * BLOCK),
+        ("all-to-all", "s8", BLOCK),
+        ("collective-permute", "f8e4m3fn", BLOCK),
+        ("reduce-scatter", "bf16", 2 * BLOCK),
+    ];
+    let wanted = wanted.map(|(kind, element, bytes)| (kind, element.to_owned(), bytes));
+    assert_eq!(found, wanted, "{report}");
+}
+
+/// Keys and values go round in bf16 while they are attended to, and so do their cotangents, which are
+/// added up in f32.
+#[test]
+fn context_parallelism_sends_blocks_beside_the_computation() {
+    const DEVICES: u64 = 8;
+    let layout = Layout::new("context=8".parse().unwrap()).shard("seq", "context");
+    let step = |q: Tensor, k: Tensor, v: Tensor| {
+        let split = |x: Tensor| x.shard(&["batch", "seq", "heads", "head_dim"].map(Dim::Logical));
+        let (q, k, v) = (split(q), split(k), split(v));
+        let loss = |(q, k, v): (Tensor, Tensor, Tensor)| {
+            attention(q, k, v, AttentionOptions::causal())
+                .square()
+                .sum(..)
+        };
+        let (q, k, v) = grad(loss)((q, k, v));
+        (split(q), split(k), split(v))
+    };
+    let shape = [2, 1024, 4, 64];
+    let ty = TensorType::new(DType::BF16, shape);
+    let report = of_function(step, (ty.clone(), ty.clone(), ty), &layout);
+    let block = shape.iter().product::<usize>() as u64 * BF16 / DEVICES;
+    let permutes = || report.of(CollectivePermute, &["context"]);
+    let sent: u64 = permutes().map(|c| c.times * c.payload_bytes).sum();
+    // As on the CPU: changing places there and back for q, k, v and the result, in both passes; k and v
+    // round, and the cotangents of k and v, twice as wide.
+    let turns = DEVICES - 1;
+    let places = 2 * (3 + 1);
+    let round = 2 * (turns + turns - 1);
+    let cotangents = 2 * 2 * DEVICES;
+    let wanted = (places + round + cotangents) * block;
+    assert_eq!((sent, moved_in_all(&report)), (wanted, wanted), "{report}");
+    // All turns but the first or the last are in loops: the next blocks are on their way meanwhile.
+    let in_loops = permutes().filter(|c| !c.loops.is_empty());
+    let in_loops = in_loops.map(|c| {
+        assert!(c.is_async, "{report}");
+        c.times * c.payload_bytes
+    });
+    let turning = (2 + 2 + 4) * (turns - 1);
+    assert_eq!(in_loops.sum::<u64>(), turning * block, "{report}");
+}
