@@ -229,3 +229,92 @@ fn what_is_sent() {
     let blocks = 2 * (3 + 1) + 2 * (7 + 6) + 2 * 8;
     assert_eq!(sent, blocks * block, "{report}");
 }
+
+/// Derivatives of derivatives go round too: in reverse over reverse, in loops, recomputed, and of a batch.
+#[test]
+fn second_derivatives() {
+    let f = || {
+        let [q, k, v] = [1, 2, 3].map(|seed| random(seed, &[BATCH, 16, HEADS, FEATURES]));
+        let mixed =
+            |q: Tensor, k: Tensor, v: Tensor| attention(q, k, v, AttentionOptions::causal());
+        let loss = |(q, k, v): (Tensor, Tensor, Tensor)| mixed(q, k, v).sin().sum(..);
+        // The square of the gradient, and its gradient.
+        let slope = |qkv: (Tensor, Tensor, Tensor)| {
+            let (q, k, v) = grad(loss)(qkv);
+            (q.square() + (k * v).cos()).sum(..)
+        };
+        let second = grad(slope)((q, k, v));
+        let again = remat(|(q, k, v): (Tensor, Tensor, Tensor)| mixed(q, k, v));
+        let looped = |q: Tensor| fori_loop(0, 2, q, |_, q: Tensor| again((q, k, q)) + v).sum(..);
+        let batched = |x: Tensor| {
+            vmap(|by: Tensor| mixed(q * by, k, v * by))(x)
+                .square()
+                .sum(..)
+        };
+        let by = Tensor::constant(&[0.5f32, 2.0], [2]);
+        (second, grad(looped)(q), grad(batched)(by))
+    };
+    let run = |layout: &Layout| {
+        let program = jit(f)
+            .layout(layout)
+            .xla_option("xla_backend_optimization_level", 0);
+        let ((q, k, v), looped, batched) = program.call(()).unwrap();
+        [q, k, v, looped, batched].map(|x| x.to_vec::<f32>().unwrap())
+    };
+    let wanted = run(&Layout::single());
+    let layout = Layout::new("data=2,context=4".parse().unwrap())
+        .shard("batch", "data")
+        .shard("seq", "context");
+    for (i, (found, wanted)) in run(&layout).iter().zip(&wanted).enumerate() {
+        let largest = wanted.iter().fold(1f32, |m, w| m.max(w.abs()));
+        for (f, w) in found.iter().zip(wanted) {
+            assert!((f - w).abs() <= 1e-5 * largest, "{i}: {f}, not {w}");
+        }
+    }
+}
+
+/// What has no forward derivative says so; it is the same of blockwise attention on one device.
+#[test]
+fn forward_derivatives_are_refused() {
+    let f = || {
+        let [q, k, v] = [1, 2, 3].map(|seed| random(seed, &[BATCH, 16, HEADS, FEATURES]));
+        let mixed = |q: Tensor| attention(q, k, v, AttentionOptions::causal());
+        jvp(mixed, q, q.sin()).1
+    };
+    let layout = Layout::new("context=8".parse().unwrap()).shard("seq", "context");
+    let error = jit(f).layout(&layout).call(()).unwrap_err().to_string();
+    assert!(error.contains("has no forward derivative"), "{error}");
+    assert!(error.contains("tests/context_parallel.rs"), "{error}");
+}
+
+/// Inside of a region along other axes, the compiler splits the sequence.
+#[test]
+fn inside_of_a_region() {
+    let mixed = |regional: bool| {
+        move || {
+            let qkv = [1, 2, 3].map(|seed| random(seed, &[BATCH, 16, HEADS, FEATURES]));
+            let rows = PartitionSpec::new(("data",));
+            let mix = |(q, k, v): (Tensor, Tensor, Tensor)| {
+                let split =
+                    |x: Tensor| x.shard(&[Dim::Open, Dim::Logical("seq"), Dim::Open, Dim::Open]);
+                attention(split(q), split(k), split(v), AttentionOptions::causal())
+            };
+            let loss = |qkv: (Tensor, Tensor, Tensor)| match regional {
+                true => manual("data", rows.clone(), rows.clone(), mix)(qkv)
+                    .sin()
+                    .sum(..),
+                false => mix(qkv).sin().sum(..),
+            };
+            grad(loss)((qkv[0], qkv[1], qkv[2]))
+        }
+    };
+    let layout = Layout::new("data=2,context=4".parse().unwrap()).shard("seq", "context");
+    let (q, k, v) = jit(mixed(true)).layout(&layout).call(()).unwrap();
+    let wanted = jit(mixed(false)).call(()).unwrap();
+    for (found, wanted) in [(q, wanted.0), (k, wanted.1), (v, wanted.2)] {
+        let [found, wanted] = [found, wanted].map(|x| x.to_vec::<f32>().unwrap());
+        for (f, w) in found.iter().zip(&wanted) {
+            assert!((f - w).abs() <= 1e-5, "{f} instead of {w}");
+        }
+    }
+}
