@@ -61,6 +61,9 @@ pub fn pmean<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
 
 /// The largest of every device's value, element by element; all devices hold it in common. Devices
 /// that hold the largest share its derivative equally.
+///
+/// A NaN that some devices hold may be left out: it is up to the runtime, and XLA's for CPUs and NCCL
+/// compare numbers alone. ([`psum`] keeps it.)
 #[track_caller]
 pub fn pmax<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
     each("pmax", tree, axes.into(), CollectiveOp::Pmax)
