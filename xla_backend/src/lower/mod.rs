@@ -264,30 +264,19 @@ impl<'a> Block<'a> {
     fn of(graph: &'a Graph, inputs: Vec<Vec<Axes>>, annotations: &Annotations) -> Self {
         let resolve = |c: &Constraint, ty: &TensorType| annotations.resolve(c, ty).ok();
         let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
-        let annotated = graph.equations().iter().filter_map(|equation| {
+        let mut sums = HashMap::new();
+        for equation in graph.equations() {
             let Op::Shard(constraint) = &equation.op else {
-                return None;
+                continue;
             };
             let operand = equation.operands[0];
-            let spec = resolve(constraint, graph.ty(operand))?;
-            Some((equation.results[0], constraint, operand, spec))
-        });
-        let annotated: Vec<_> = annotated.collect();
-        let resting = annotated
-            .iter()
-            .filter_map(|(_, constraint, operand, spec)| {
-                Some((finder.resting(constraint, *operand)?, spec))
+            let found = resolve(constraint, graph.ty(operand)).and_then(|at_use| {
+                finder.find(constraint, operand, &at_use, |axes| {
+                    annotations.devices_along(axes)
+                })
             });
-        let resting: HashMap<ValueId, &PartitionSpec> = resting.collect();
-        let size = |axes: &Axes| annotations.devices_along(axes);
-        let sums = annotated
-            .iter()
-            .filter_map(|(value, constraint, operand, at_use)| {
-                let at_rest = resting.get(value).copied();
-                let sum = finder.find(constraint, *operand, at_use, at_rest, size)?;
-                Some((*value, sum))
-            });
-        let sums = sums.collect();
+            sums.extend(found.map(|sum| (equation.results[0], sum)));
+        }
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
         Block {
             splits: finder.splits,

@@ -11,7 +11,6 @@ use smallvec::smallvec;
 use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
 use super::lookup::Lookup;
-use super::partial::PartialSum;
 use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
 
@@ -125,13 +124,11 @@ impl Lowering<'_> {
             Op::StopGradient => x,
             Op::Shard(constraint) => {
                 let ty = graph.ty(equation.operands[0]);
-                let sum = block.sums.get(&equation.results[0]);
-                let operand = match sum {
+                let operand = match block.sums.get(&equation.results[0]) {
                     Some(sum) => self.partial_sum(graph, sum, values, &loc),
                     None => x[0],
                 };
                 match self.annotations.constraint(constraint, operand, ty) {
-                    _ if sum.is_some_and(PartialSum::is_at_rest) => smallvec![operand],
                     Ok(None) => x,
                     Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
                     Err(faults) => {

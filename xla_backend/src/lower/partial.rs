@@ -6,15 +6,8 @@
 //! communication. Here the sum is written so that it cannot: the split dimension, which the terms
 //! contract, is taken apart into devices and the rest, every term keeps a leading dimension of
 //! devices, the terms are added there, which is local, and that dimension is summed last.
-//!
-//! The same is done where gradients lie in shards over some of the axes of the batch and are repeated
-//! over others (hybrid sharding): the partitioner would reduce whole gradients over all of them and cut
-//! afterwards. Written in two sums, a gradient is reduced into shards within each group first, and only
-//! shards are summed over the groups, which is where the network is slow.
 
-use shardax_core::{
-    Combine, Constraint, Dims, DotDims, Graph, Op, Reducer, Role, TensorType, ValueId,
-};
+use shardax_core::{Combine, Constraint, Dims, DotDims, Graph, Op, Role, TensorType, ValueId};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::split::Splits;
@@ -32,12 +25,6 @@ enum Term<'a> {
         /// Which pair of contracted dimensions is split.
         pair: usize,
     },
-    /// A sum over dimensions, of which `axis` is split.
-    Sum {
-        operand: ValueId,
-        dims: &'a Dims,
-        axis: usize,
-    },
     /// Rows added to zeros; dimension 0 of the indices is split.
     Scatter {
         operands: [ValueId; 3],
@@ -51,22 +38,6 @@ pub(super) struct PartialSum<'a> {
     axes: Axes,
     devices: usize,
     at_use: PartitionSpec,
-    groups: Option<Groups>,
-}
-
-/// Devices that have shards of a gradient, and groups of them that have the same shards.
-struct Groups {
-    /// The axes along which groups lie, the first of those of the sum.
-    axes: Axes,
-    count: usize,
-    at_rest: PartitionSpec,
-}
-
-impl PartialSum<'_> {
-    /// Whether the sum is written into shards, as gradients rest.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.groups.is_some()
-    }
 }
 
 /// Finds terms in a graph.
@@ -100,14 +71,13 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The sum, if the value that `constraint` is on is one of partial sums over axes that do not split
-    /// the parameter itself, and there are several or it is to be summed in groups.
+    /// The sum, if the value that `constraint` is on is one of several partial sums over axes that
+    /// do not split the parameter itself.
     pub(super) fn find(
         &self,
         constraint: &Constraint,
         value: ValueId,
         at_use: &PartitionSpec,
-        at_rest: Option<&PartitionSpec>,
         size: impl Fn(&Axes) -> usize,
     ) -> Option<PartialSum<'a>> {
         if constraint.role != Role::ParameterAtUse {
@@ -119,25 +89,13 @@ impl<'a> Finder<'a> {
         let taken = at_use.entries().iter().flat_map(|entry| entry.names());
         let free = !taken.into_iter().any(|name| axes.overlaps(name));
         let devices = size(axes);
-        let alike = others.iter().all(|other| other == axes);
-        let groups = at_rest.and_then(|at_rest| groups(axes, at_rest, &size));
-        let worth_it = !others.is_empty() || groups.is_some();
-        (alike && worth_it && free && devices > 1).then(|| PartialSum {
+        let several = !others.is_empty() && others.iter().all(|other| other == axes);
+        (several && free && devices > 1).then(|| PartialSum {
             term,
             axes: axes.clone(),
             devices,
             at_use: at_use.clone(),
-            groups,
         })
-    }
-
-    /// The value whose gradient the annotation says how to rest, if the one before it, at use, is read
-    /// by nothing else.
-    pub(super) fn resting(&self, constraint: &Constraint, value: ValueId) -> Option<ValueId> {
-        let before = self.definitions[value.index()]?;
-        let at_use = matches!(&before.op, Op::Shard(before) if before.role == Role::ParameterAtUse);
-        let rests = constraint.role == Role::Gradient;
-        (rests && at_use && self.uses[value.index()] == 1).then_some(value)
     }
 
     /// The tree of a value; the axes that its leaves are partial over are added to `found`.
@@ -167,36 +125,20 @@ impl<'a> Finder<'a> {
                 Some(Term::Transpose(Box::new(inner), permutation))
             }
             Op::DotGeneral(dims) if dims.lhs_batch.is_empty() => {
-                let contracted = dims.lhs_contract.iter().zip(&dims.rhs_contract);
-                let splits = contracted.map(|(&l, &r)| {
-                    let [left, right] = [(0, l), (1, r)].map(|(operand, d): (usize, usize)| {
-                        &self.splits[operands[operand].index()][d]
-                    });
-                    // Of one that nothing is known of, the partitioner takes the part that the other has.
-                    match (left.is_empty(), right.is_empty()) {
-                        (false, true) => Some(left),
-                        (true, _) => Some(right),
-                        (false, false) => (left == right).then_some(left),
-                    }
-                });
-                let splits = splits.collect::<Option<Vec<&Axes>>>()?;
-                let (pair, axes) = the_one(&splits)?;
-                found.push(axes.clone());
+                let split = |pair: &usize| {
+                    let axes = &self.splits[operands[0].index()][dims.lhs_contract[*pair]];
+                    let other = &self.splits[operands[1].index()][dims.rhs_contract[*pair]];
+                    !axes.is_empty() && axes == other
+                };
+                let mut pairs = (0..dims.lhs_contract.len()).filter(split);
+                let (Some(pair), None) = (pairs.next(), pairs.next()) else {
+                    return None;
+                };
+                found.push(self.splits[operands[0].index()][dims.lhs_contract[pair]].clone());
                 Some(Term::Dot {
                     operands: [operands[0], operands[1]],
                     dims,
                     pair,
-                })
-            }
-            Op::Reduce(Reducer::Sum, dims) => {
-                let own = &self.splits[operands[0].index()];
-                let summed: Vec<&Axes> = dims.iter().map(|&d| &own[d]).collect();
-                let (position, axes) = the_one(&summed)?;
-                found.push(axes.clone());
-                Some(Term::Sum {
-                    operand: operands[0],
-                    dims,
-                    axis: dims[position],
                 })
             }
             Op::Scatter {
@@ -236,35 +178,6 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The only one that is split, and its position.
-fn the_one<'s>(splits: &[&'s Axes]) -> Option<(usize, &'s Axes)> {
-    let mut split = splits
-        .iter()
-        .enumerate()
-        .filter(|(_, axes)| !axes.is_empty());
-    match (split.next(), split.next()) {
-        (Some((position, axes)), None) => Some((position, axes)),
-        _ => None,
-    }
-}
-
-/// The groups, if the last of the axes split the gradient at rest and the first do not.
-fn groups(axes: &Axes, at_rest: &PartitionSpec, size: impl Fn(&Axes) -> usize) -> Option<Groups> {
-    let rests = |name: &String| at_rest.entries().iter().any(|entry| entry.contains(name));
-    let overlaps = |name: &String| at_rest.entries().iter().any(|entry| entry.overlaps(name));
-    let names = axes.names();
-    let first = names.iter().position(rests)?;
-    let (outer, inner) = names.split_at(first);
-    let outer_axes: Axes = outer.iter().map(String::as_str).collect();
-    let count = size(&outer_axes);
-    let apart = inner.iter().all(rests) && !outer.iter().any(overlaps);
-    (apart && count > 1).then(|| Groups {
-        axes: outer_axes,
-        count,
-        at_rest: at_rest.clone(),
-    })
-}
-
 impl Lowering<'_> {
     /// Writes a sum and returns it without its dimension of devices.
     pub(super) fn partial_sum(
@@ -275,61 +188,17 @@ impl Lowering<'_> {
         loc: &str,
     ) -> Ssa {
         let (total, ty) = self.term(graph, sum, &sum.term, values, loc);
-        let total = self.spread(&sum.axes, &sum.at_use, total, &ty, loc);
-        let Some(groups) = &sum.groups else {
-            return self.summed(total, &ty, &[0], loc).0;
-        };
-        let mut shape = ty.shape.to_vec();
-        shape.splice(..1, [groups.count, sum.devices / groups.count]);
-        let apart = TensorType::new(ty.dtype, &shape);
-        let text = format!(
-            "stablehlo.reshape {total} : ({}) -> {}",
-            tensor_type(&ty),
-            tensor_type(&apart)
-        );
-        let total = self.assign(&text, loc);
-        let (within, ty) = self.summed(total, &apart, &[1], loc);
-        // A sum that is cut: together a reduce-scatter.
-        let within = self.spread(&groups.axes, &sum.at_use, within, &ty, loc);
-        let within = self.spread(&groups.axes, &groups.at_rest, within, &ty, loc);
-        let (total, ty) = self.summed(within, &ty, &[0], loc);
-        let text = self.annotations.statement(&groups.at_rest, total, &ty);
-        self.assign(&text, loc)
-    }
-
-    /// A value with one of its dimensions before the others, and its type.
-    fn first(&mut self, x: Ssa, ty: TensorType, dim: usize, loc: &str) -> (Ssa, TensorType) {
-        if dim == 0 {
-            return (x, ty);
-        }
-        let others = (0..ty.rank()).filter(|&d| d != dim);
-        let permutation: Vec<usize> = std::iter::once(dim).chain(others).collect();
-        let shape: Vec<usize> = permutation.iter().map(|&d| ty.shape[d]).collect();
-        let turned = TensorType::new(ty.dtype, &shape);
-        let text = format!(
-            "stablehlo.transpose {x}, dims = {} : ({}) -> {}",
-            List(&permutation),
-            tensor_type(&ty),
-            tensor_type(&turned)
-        );
-        (self.assign(&text, loc), turned)
-    }
-
-    /// The sum over dimensions, and its type.
-    fn summed(&mut self, x: Ssa, ty: &TensorType, dims: &[usize], loc: &str) -> (Ssa, TensorType) {
+        let total = self.spread(sum, total, &ty, loc);
         let scalar = tensor_type(&TensorType::scalar(ty.dtype));
         let zero = self.assign(&format!("stablehlo.constant dense<0.0> : {scalar}"), loc);
-        let kept = (0..ty.rank()).filter(|d| !dims.contains(d));
-        let shape: Vec<usize> = kept.map(|d| ty.shape[d]).collect();
-        let result = TensorType::new(ty.dtype, &shape);
+        let result = TensorType::new(ty.dtype, &ty.shape[1..]);
         let text = format!(
-            "stablehlo.reduce({x} init: {zero}) applies stablehlo.add across dimensions = {} : \
+            "stablehlo.reduce({total} init: {zero}) applies stablehlo.add across dimensions = [0] : \
              ({}, {scalar}) -> {}",
-            List(dims),
-            tensor_type(ty),
+            tensor_type(&ty),
             tensor_type(&result)
         );
-        (self.assign(&text, loc), result)
+        self.assign(&text, loc)
     }
 
     /// A term with its leading dimension of devices, and its type.
@@ -410,21 +279,6 @@ impl Lowering<'_> {
                 let product = self.assign(&text, loc);
                 (product, ty)
             }
-            Term::Sum {
-                operand,
-                dims,
-                axis,
-            } => {
-                let (apart, ty) = self.apart(graph, sum, *operand, *axis, values, loc);
-                // The devices come before what is left of the dimension.
-                let summed: Vec<usize> = dims
-                    .iter()
-                    .map(|&d| if d >= *axis { d + 1 } else { d })
-                    .collect();
-                let (sums, ty) = self.summed(apart, &ty, &summed, loc);
-                let kept = (0..*axis).filter(|d| !dims.contains(d)).count();
-                self.first(sums, ty, kept, loc)
-            }
             Term::Scatter {
                 operands: [table, indices, updates],
                 axis,
@@ -495,17 +349,10 @@ impl Lowering<'_> {
         (self.assign(&text, loc), ty)
     }
 
-    /// States that the leading dimension lies across these axes, and the others as a spec says.
-    fn spread(
-        &mut self,
-        axes: &Axes,
-        spec: &PartitionSpec,
-        value: Ssa,
-        ty: &TensorType,
-        loc: &str,
-    ) -> Ssa {
-        let entries: Vec<Axes> = std::iter::once(axes)
-            .chain(spec.entries())
+    /// States that the leading dimension lies across the devices.
+    fn spread(&mut self, sum: &PartialSum, value: Ssa, ty: &TensorType, loc: &str) -> Ssa {
+        let entries: Vec<Axes> = std::iter::once(&sum.axes)
+            .chain(sum.at_use.entries())
             .cloned()
             .collect();
         let text = self
