@@ -242,21 +242,14 @@ fn losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Vec<(Tensor, Tenso
     let logits = |w: Tensor| hidden.dot(w.shard(&dims[1..])).shard(&[dims[0], dims[2]]);
     let mut losses = Vec::new();
     for options in options {
-        let plain = options.clone();
-        let loss = |w: Tensor| nn::cross_entropy(logits(w), targets, plain.clone());
+        let loss = |w: Tensor| nn::cross_entropy(logits(w), targets, options);
         losses.push(value_and_grad(loss)(weight));
         let chunks = ChunkSizes {
             positions: 4,
             classes: 8,
         };
         let loss = |w: Tensor| {
-            nn::chunked_cross_entropy(
-                hidden,
-                w.shard(&dims[1..]),
-                targets,
-                options.clone(),
-                chunks,
-            )
+            nn::chunked_cross_entropy(hidden, w.shard(&dims[1..]), targets, options, chunks)
         };
         losses.push(value_and_grad(loss)(weight));
     }

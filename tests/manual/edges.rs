@@ -306,14 +306,14 @@ fn random_numbers() {
     let f = || {
         let key = Key::from_seed(7);
         let own = |()| {
-            let common = key.normal(DType::F32, &[2]);
-            let own = key.fold_in(axis_index("data")).normal(DType::F32, &[2]);
+            let common = key.normal(DType::F32, [2]);
+            let own = key.fold_in(axis_index("data")).normal(DType::F32, [2]);
             (common, own)
         };
         let found = manual("data", (), (whole(), split()), own)(());
-        let own = (0..8).map(|i| key.fold_in(i).normal(DType::F32, &[2]));
+        let own = (0..8).map(|i| key.fold_in(i).normal(DType::F32, [2]));
         let wanted = concatenate(own.collect::<Vec<_>>(), 0);
-        (found, (key.normal(DType::F32, &[2]), wanted))
+        (found, (key.normal(DType::F32, [2]), wanted))
     };
     for layout in layouts("data=8") {
         let (found, wanted) = jit(f).layout(&layout).call(()).unwrap();

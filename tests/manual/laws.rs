@@ -71,7 +71,7 @@ fn turns_of_blocks(x: Tensor, w: Tensor) -> Tensor {
     let (mut x, mut sum) = (blocks(x), Tensor::zeros(DType::F64, [8, 2, 4]));
     for _ in 0..3 {
         x = x.dot(w).tanh() + x.mean(0) * 0.5;
-        sum = sum + x;
+        sum += x;
     }
     sum.reshape([16, 4])
 }

@@ -39,11 +39,9 @@ pub(crate) fn close(found: &[f32], wanted: &[f32]) {
 }
 
 /// A region, and the same computation written for one device, of `x` f64[16,4] and `w` f64[4,4].
-pub(crate) type Case = (
-    &'static str,
-    fn(Tensor, Tensor) -> Tensor,
-    fn(Tensor, Tensor) -> Tensor,
-);
+pub(crate) type Case = (&'static str, Computed, Computed);
+
+type Computed = fn(Tensor, Tensor) -> Tensor;
 
 /// Numbers of which no two are equal.
 fn numbers(shape: [usize; 2], by: f64) -> Array {
@@ -53,7 +51,7 @@ fn numbers(shape: [usize; 2], by: f64) -> Array {
 
 /// Checks values and both gradients of all cases, in one program for each layout.
 pub(crate) fn check(cases: &[Case], layouts: &[Layout]) {
-    let program = |of: fn(&Case) -> fn(Tensor, Tensor) -> Tensor| {
+    let program = |of: fn(&Case) -> Computed| {
         let all = move |x: Tensor, w: Tensor| {
             let results = cases.iter().map(|case| {
                 let loss = |(x, w): (Tensor, Tensor)| {
