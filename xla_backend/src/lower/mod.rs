@@ -264,19 +264,7 @@ impl<'a> Block<'a> {
     fn of(graph: &'a Graph, inputs: Vec<Vec<Axes>>, annotations: &Annotations) -> Self {
         let resolve = |c: &Constraint, ty: &TensorType| annotations.resolve(c, ty).ok();
         let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
-        let mut sums = HashMap::new();
-        for equation in graph.equations() {
-            let Op::Shard(constraint) = &equation.op else {
-                continue;
-            };
-            let operand = equation.operands[0];
-            let found = resolve(constraint, graph.ty(operand)).and_then(|at_use| {
-                finder.find(constraint, operand, &at_use, |axes| {
-                    annotations.devices_along(axes)
-                })
-            });
-            sums.extend(found.map(|sum| (equation.results[0], sum)));
-        }
+        let sums = finder.sums(annotations);
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
         Block {
             splits: finder.splits,

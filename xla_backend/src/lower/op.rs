@@ -11,6 +11,7 @@ use smallvec::smallvec;
 use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
 use super::lookup::Lookup;
+use super::partial::{PartialSum, Place};
 use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
 
@@ -124,12 +125,20 @@ impl Lowering<'_> {
             Op::StopGradient => x,
             Op::Shard(constraint) => {
                 let ty = graph.ty(equation.operands[0]);
-                let operand = match block.sums.get(&equation.results[0]) {
-                    Some(sum) => self.partial_sum(graph, sum, values, &loc),
-                    None => x[0],
+                let sum = block.sums.get(&equation.results[0]);
+                let place = Place {
+                    graph,
+                    values,
+                    block,
+                    loc: &loc,
                 };
+                let operand = sum.map_or(x[0], |sum| self.partial_sum(sum, place));
                 match self.annotations.constraint(constraint, operand, ty) {
                     Ok(None) => x,
+                    // To lie as at use would undo the sum's last steps.
+                    Ok(Some(_)) if sum.is_some_and(PartialSum::is_hierarchical) => {
+                        smallvec![operand]
+                    }
                     Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
                     Err(faults) => {
                         let names: Vec<String> =

@@ -186,7 +186,16 @@ impl<'a> Annotations<'a> {
         constraint: &Constraint,
         ty: &TensorType,
     ) -> Result<PartitionSpec, Vec<SpecFault>> {
-        Ok(self.resolved(constraint, ty)?.spec.closed())
+        Ok(self.lies(constraint, ty)?.closed())
+    }
+
+    /// Where a constraint says that a value of this type lies.
+    pub(super) fn lies(
+        &self,
+        constraint: &Constraint,
+        ty: &TensorType,
+    ) -> Result<PartitionSpec, Vec<SpecFault>> {
+        Ok(self.resolved(constraint, ty)?.spec)
     }
 
     fn resolved(
@@ -241,13 +250,23 @@ impl<'a> Annotations<'a> {
         }
     }
 
-    /// The number of devices along axes of the mesh.
-    pub(super) fn devices_along(&self, axes: &Axes) -> usize {
-        let sizes = axes
-            .names()
-            .iter()
-            .filter_map(|name| Some(self.layout.mesh().part(name)?.size));
-        sizes.product()
+    /// The axes and parts of axes that are meant, without those of one device.
+    pub(super) fn parts(&self, axes: &Axes) -> Vec<AxisPart> {
+        let names = axes.names().iter();
+        let parts = names.filter_map(|name| self.layout.mesh().part(name));
+        parts.filter(|part| part.size > 1).collect()
+    }
+
+    /// The names of axes and parts of axes.
+    pub(super) fn axes<'p>(&self, parts: impl IntoIterator<Item = &'p AxisPart>) -> Axes {
+        let name = |part: &AxisPart| {
+            let axis = self.layout.mesh().axes()[part.index].name();
+            match part.is_whole() {
+                true => axis.to_owned(),
+                false => format!("{axis}:({}){}", part.before, part.size),
+            }
+        };
+        parts.into_iter().map(name).collect()
     }
 
     /// The operation that states where a value lies.

@@ -1,0 +1,345 @@
+//! Gradients that are sums of partial sums, and in what steps they are reduced across devices.
+//!
+//! The gradient of a parameter contracts the batch. Where the batch is split, each device has a partial
+//! sum, and the partitioner reduces them by rules of its own, which cost more than is needed in three
+//! cases:
+//!
+//! - *Several terms.* An embedding that is also the output projection has a gradient of two terms, and
+//!   each is reduced across devices before they are added.
+//! - *Several dimensions.* If batch and sequence are split over two axes, sums are reduced over one
+//!   axis and then over the other, whole each time.
+//! - *Shards that have copies.* If the gradient rests split over some of the axes (in the node) and has
+//!   copies along others (across nodes), all of it is reduced over all of them, and cut afterwards.
+//!
+//! Here such a gradient is written so that there is one order only: the split dimensions are taken apart
+//! into devices and the rest, every term keeps leading dimensions of devices, the terms are added there,
+//! which is local, and the leading dimensions are summed last. In the third case that of the devices
+//! which the gradient is split over is summed first, into shards, and then that of their copies.
+
+mod write;
+
+use std::collections::HashMap;
+
+use shardax_core::{
+    Combine, Constraint, Dims, DotDims, Equation, Graph, Op, Reducer, Role, TensorType, ValueId,
+};
+use shardax_sharding::{Axes, AxisPart, PartitionSpec};
+
+use super::sharding::Annotations;
+use super::split::Splits;
+pub(super) use write::Place;
+
+/// A term of a gradient, down to what contracts split dimensions.
+enum Term<'a> {
+    Add(Box<Term<'a>>, Box<Term<'a>>),
+    Convert(Box<Term<'a>>, TensorType),
+    Transpose(Box<Term<'a>>, &'a Dims),
+    Dot {
+        operands: [ValueId; 2],
+        dims: &'a DotDims,
+        /// By pair of contracted dimensions.
+        split: Vec<Split>,
+    },
+    /// Rows added to zeros.
+    Scatter {
+        equation: &'a Equation,
+        /// The dimension of the rows, in the table and first of those that they take from the indices.
+        axis: usize,
+        /// By dimension of the indices.
+        split: Vec<Split>,
+    },
+    Reduce {
+        operand: ValueId,
+        dims: &'a Dims,
+        /// By dimension of the operand.
+        split: Vec<Split>,
+    },
+}
+
+/// A contracted dimension, and what splits it.
+#[derive(Debug, PartialEq)]
+struct Split {
+    dimension: usize,
+    parts: Vec<AxisPart>,
+}
+
+impl Term<'_> {
+    fn visit(&self, see: &mut dyn FnMut(&[Split])) {
+        match self {
+            Term::Add(left, right) => {
+                left.visit(see);
+                right.visit(see);
+            }
+            Term::Convert(inner, _) | Term::Transpose(inner, _) => inner.visit(see),
+            Term::Dot { split, .. } | Term::Scatter { split, .. } | Term::Reduce { split, .. } => {
+                see(split);
+            }
+        }
+    }
+}
+
+/// The sum that an annotated gradient is.
+pub(super) struct PartialSum<'a> {
+    term: Term<'a>,
+    /// The devices that have a leading dimension: those of copies first, then those of shards.
+    kept: Vec<AxisPart>,
+    /// In how many steps they are summed, one after the other, the last ones first.
+    steps: Vec<usize>,
+    at_use: PartitionSpec,
+    gradient: PartitionSpec,
+}
+
+impl PartialSum<'_> {
+    /// Whether the sum ends where gradients rest, and not where they are used.
+    pub(super) fn is_hierarchical(&self) -> bool {
+        self.steps.len() > 1
+    }
+}
+
+/// Finds terms in a graph.
+pub(super) struct Finder<'a> {
+    graph: &'a Graph,
+    pub(super) definitions: Vec<Option<&'a Equation>>,
+    uses: Vec<usize>,
+    /// One of those that use a value.
+    users: Vec<Option<&'a Equation>>,
+    pub(super) splits: Splits,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(graph: &'a Graph, splits: Splits) -> Self {
+        let mut definitions = vec![None; graph.value_count()];
+        let mut uses = vec![0; graph.value_count()];
+        let mut users = vec![None; graph.value_count()];
+        for equation in graph.equations() {
+            for result in &equation.results {
+                definitions[result.index()] = Some(equation);
+            }
+            for operand in &equation.operands {
+                uses[operand.index()] += 1;
+                users[operand.index()] = Some(equation);
+            }
+        }
+        for output in graph.outputs() {
+            uses[output.index()] += 1;
+        }
+        Finder {
+            graph,
+            definitions,
+            uses,
+            users,
+            splits,
+        }
+    }
+
+    /// The sums, by the result of the annotation that they are under.
+    pub(super) fn sums(&self, annotations: &Annotations) -> HashMap<ValueId, PartialSum<'a>> {
+        let gradients = self.graph.equations().iter().filter_map(|equation| {
+            let Op::Shard(constraint) = &equation.op else {
+                return None;
+            };
+            let operand = equation.operands[0];
+            let as_gradient = Constraint {
+                role: Role::Gradient,
+                ..constraint.clone()
+            };
+            let spec = |c: &Constraint| annotations.lies(c, self.graph.ty(operand)).ok();
+            let is_used = constraint.role == Role::ParameterAtUse;
+            let specs = is_used.then(|| Some((spec(constraint)?, spec(&as_gradient)?)))??;
+            Some((operand, equation.results[0], specs))
+        });
+        let gradients: Vec<_> = gradients.collect();
+        // Along axes that split any parameter where it is used there are sums of other things too, and
+        // what is reduced over the same devices is reduced together.
+        let taken: Vec<AxisPart> = gradients
+            .iter()
+            .flat_map(|(_, _, (at_use, _))| parts_of(annotations, at_use))
+            .collect();
+        let finder = Sums {
+            finder: self,
+            annotations,
+            taken,
+        };
+        let sums = gradients
+            .into_iter()
+            .filter_map(|(value, result, specs)| Some((result, finder.sum(value, result, specs)?)));
+        sums.collect()
+    }
+
+    /// Whether nothing but its annotation as a gradient uses a value.
+    fn is_gradient(&self, value: ValueId) -> bool {
+        self.uses[value.index()] == 1
+            && self.users[value.index()].is_some_and(
+                |equation| matches!(&equation.op, Op::Shard(c) if c.role == Role::Gradient),
+            )
+    }
+
+    fn is_zero(&self, value: ValueId) -> bool {
+        match self.definitions[value.index()] {
+            Some(equation) => match &equation.op {
+                Op::Broadcast { .. } => self.is_zero(equation.operands[0]),
+                Op::Constant(literal) => {
+                    literal.is_splat() && literal.bytes().iter().all(|&byte| byte == 0)
+                }
+                _ => false,
+            },
+            None => false,
+        }
+    }
+}
+
+/// The parts of axes that split any dimension.
+fn parts_of(annotations: &Annotations, spec: &PartitionSpec) -> Vec<AxisPart> {
+    let entries = spec.entries().iter();
+    entries.flat_map(|axes| annotations.parts(axes)).collect()
+}
+
+/// Finds the sums of one graph.
+struct Sums<'f, 'a, 'l> {
+    finder: &'f Finder<'a>,
+    annotations: &'f Annotations<'l>,
+    /// What splits parameters where they are used.
+    taken: Vec<AxisPart>,
+}
+
+impl<'a> Sums<'_, 'a, '_> {
+    fn sum(
+        &self,
+        value: ValueId,
+        result: ValueId,
+        (at_use, gradient): (PartitionSpec, PartitionSpec),
+    ) -> Option<PartialSum<'a>> {
+        let shards = parts_of(self.annotations, &gradient);
+        let term = self.term(value, &shards)?;
+        let (mut common, mut leaves, mut dimensions): (Option<Vec<AxisPart>>, _, _) = (None, 0, 0);
+        term.visit(&mut |split| {
+            let parts: Vec<AxisPart> = split.iter().flat_map(|s| s.parts.clone()).collect();
+            common = Some(match common.take() {
+                Some(common) => common.into_iter().filter(|p| parts.contains(p)).collect(),
+                None => parts,
+            });
+            leaves += 1;
+            dimensions = dimensions.max(split.len());
+        });
+        let is_split = |part: &AxisPart| shards.iter().any(|shard| overlap(part, shard));
+        let (of_shards, of_copies): (Vec<AxisPart>, Vec<AxisPart>) =
+            common?.into_iter().partition(is_split);
+        let steps = match (of_copies.len(), of_shards.len()) {
+            (0, 0) => return None,
+            (0, count) | (count, 0) => vec![count],
+            (copies, shards) if self.finder.is_gradient(result) => vec![copies, shards],
+            (copies, shards) => vec![copies + shards],
+        };
+        let is_needed = leaves > 1 || dimensions > 1 || steps.len() > 1;
+        is_needed.then(|| PartialSum {
+            term,
+            kept: [of_copies, of_shards].concat(),
+            steps,
+            at_use,
+            gradient,
+        })
+    }
+
+    /// The tree of a value, down to what contracts split dimensions.
+    fn term(&self, value: ValueId, shards: &[AxisPart]) -> Option<Term<'a>> {
+        let Finder { graph, splits, .. } = self.finder;
+        if self.finder.uses[value.index()] != 1 {
+            return None;
+        }
+        let equation = self.finder.definitions[value.index()]?;
+        let operands = &equation.operands;
+        let inner = |operand: usize| Some(Box::new(self.term(operands[operand], shards)?));
+        let of = |operand: usize, dimension: usize| {
+            let axes = splits[operands[operand].index()].get(dimension);
+            (axes, graph.ty(operands[operand]).shape[dimension])
+        };
+        match &equation.op {
+            Op::Binary(shardax_core::Binary::Add) => Some(Term::Add(inner(0)?, inner(1)?)),
+            Op::Convert(_) => Some(Term::Convert(inner(0)?, graph.ty(value).clone())),
+            Op::Transpose(permutation) => Some(Term::Transpose(inner(0)?, permutation)),
+            Op::DotGeneral(dims) if dims.lhs_batch.is_empty() => {
+                let pairs = dims.lhs_contract.iter().zip(&dims.rhs_contract);
+                let pairs = pairs.map(|(&l, &r)| [of(0, l), of(1, r)]);
+                Some(Term::Dot {
+                    operands: [operands[0], operands[1]],
+                    dims,
+                    split: self.split(pairs.enumerate(), shards)?,
+                })
+            }
+            Op::Scatter {
+                dims,
+                combine: Combine::Add,
+            } if self.finder.is_zero(operands[0]) => {
+                let axis = dims.rows_axis()?;
+                let rank = graph.ty(operands[1]).rank();
+                let pairs = (0..rank).map(|d| [of(1, d), of(2, axis + d)]);
+                Some(Term::Scatter {
+                    equation,
+                    axis,
+                    split: self.split(pairs.enumerate(), shards)?,
+                })
+            }
+            Op::Reduce(Reducer::Sum, dims) => {
+                let summed = dims.iter().map(|&d| (d, [of(0, d), of(0, d)]));
+                Some(Term::Reduce {
+                    operand: operands[0],
+                    dims,
+                    split: self.split(summed, shards)?,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// What splits contracted dimensions, of which two operands know something; `None` if nothing does.
+    fn split<'s>(
+        &self,
+        dimensions: impl Iterator<Item = (usize, [(Option<&'s Axes>, usize); 2])>,
+        shards: &[AxisPart],
+    ) -> Option<Vec<Split>> {
+        let split = dimensions.filter_map(|(dimension, [(left, size), (right, _)])| {
+            let known = |axes: Option<&'s Axes>| axes.filter(|axes| !axes.is_empty());
+            let axes = match (known(left), known(right)) {
+                (Some(left), Some(right)) => (left == right).then_some(left),
+                (left, right) => left.or(right),
+            }?;
+            let parts = self.annotations.parts(axes).into_iter();
+            let parts: Option<Vec<_>> = parts.map(|part| cut(part, shards)).collect();
+            let parts = parts?.concat();
+            let devices: usize = parts.iter().map(|part| part.size).product();
+            let is_free = |part: &AxisPart| !self.taken.iter().any(|taken| overlap(part, taken));
+            let is_whole = size.is_multiple_of(devices);
+            (devices > 1 && is_whole && parts.iter().all(is_free))
+                .then_some(Split { dimension, parts })
+        });
+        let split: Vec<Split> = split.collect();
+        (!split.is_empty()).then_some(split)
+    }
+}
+
+fn overlap(one: &AxisPart, other: &AxisPart) -> bool {
+    one.index == other.index && one.before < other.end() && other.before < one.end()
+}
+
+/// A part of an axis, cut where any of `others` begins or ends; `None` if they are of different grids.
+fn cut(part: AxisPart, others: &[AxisPart]) -> Option<Vec<AxisPart>> {
+    let own = others.iter().filter(|other| overlap(&part, other));
+    let within = own
+        .flat_map(|other| [other.before, other.end()])
+        .filter(|&at| part.before < at && at < part.end());
+    let mut ends: Vec<usize> = within.chain([part.end()]).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let mut before = part.before;
+    let cells = ends.into_iter().map(|end| {
+        let cell = AxisPart {
+            before,
+            size: end / before,
+            ..part
+        };
+        let fits = end.is_multiple_of(before);
+        before = end;
+        fits.then_some(cell)
+    });
+    cells.collect()
+}
