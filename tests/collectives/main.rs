@@ -10,6 +10,7 @@ mod reference;
 #[path = "../../examples/train_gpt/training.rs"]
 mod training;
 
+mod scratch;
 mod sequence;
 mod zero;
 

@@ -24,7 +24,7 @@ mod window;
 mod writer;
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ use lookup::Tables;
 use manual::Positions;
 pub use names::Location;
 use names::Locations;
-use partial::{Finder, PartialSum};
+use partial::{Finder, Sums, Wanted};
 use sharding::{Annotations, LeafOf};
 use split::Splits;
 pub(crate) use writer::tensor_type;
@@ -188,6 +188,7 @@ pub fn lower(program: &Program) -> Result<Module> {
         annotations: Annotations::new(layout, leaves.collect()),
         arguments,
         versions: HashMap::new(),
+        summed: HashSet::new(),
         positions: Positions::new(),
         order: None,
         calls: HostCalls::new(),
@@ -236,6 +237,8 @@ struct Lowering<'a> {
     arguments: &'a [Argument],
     /// Which argument a value is under another element type or annotation.
     versions: HashMap<Ssa, usize>,
+    /// Gradients that are summed and lie as gradients do already.
+    summed: HashSet<Ssa>,
     /// The position of the device along manual axes, where it is asked for.
     positions: Positions,
     /// The value that the next call with an effect takes, if there are such calls.
@@ -252,8 +255,7 @@ struct Lowering<'a> {
 struct Block<'a> {
     /// By value; empty on one device.
     splits: Splits,
-    /// By the result of the annotation that they are under.
-    sums: HashMap<ValueId, PartialSum<'a>>,
+    sums: Sums<'a>,
     /// Of lookups in tables that are split along their rows.
     tables: Tables,
     /// The types as they are spelled, by value.
@@ -261,10 +263,15 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn of(graph: &'a Graph, inputs: Vec<Vec<Axes>>, annotations: &Annotations) -> Self {
+    fn of(
+        graph: &'a Graph,
+        inputs: Vec<Vec<Axes>>,
+        results: &[Option<Wanted>],
+        annotations: &Annotations,
+    ) -> Self {
         let resolve = |c: &Constraint, ty: &TensorType| annotations.resolve(c, ty).ok();
         let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
-        let sums = finder.sums(annotations);
+        let sums = finder.sums(annotations, results);
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
         Block {
             splits: finder.splits,
@@ -369,15 +376,27 @@ impl Lowering<'_> {
 
     /// Lowers the equations of a graph whose inputs are defined, and split as told.
     fn equations(&mut self, graph: &Graph, values: &mut Values, inputs: Vec<Vec<Axes>>) {
+        self.equations_of(graph, values, inputs, &[]);
+    }
+
+    /// Lowers equations as [`Self::equations`] does, of which some results are gradients that lie as told.
+    fn equations_of<'g>(
+        &mut self,
+        graph: &'g Graph,
+        values: &mut Values,
+        inputs: Vec<Vec<Axes>>,
+        results: &[Option<Wanted>],
+    ) -> Block<'g> {
         let mut block = if self.annotations.is_single() {
             Block::default()
         } else {
-            Block::of(graph, inputs, &self.annotations)
+            Block::of(graph, inputs, results, &self.annotations)
         };
         block.types = vec![OnceCell::new(); graph.value_count()];
         for equation in graph.equations() {
             self.equation(graph, equation, values, &block);
         }
+        block
     }
 
     /// `return a, b, order : types`

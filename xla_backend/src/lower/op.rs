@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use shardax_core::{
-    Binary, DType, DotDims, Equation, Graph, Op, Reducer, Source, TensorType, Unary,
+    Binary, DType, DotDims, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary,
 };
 use shardax_sharding::Axes;
 use smallvec::smallvec;
@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
 use super::lookup::Lookup;
-use super::partial::{PartialSum, Place};
+use super::partial::{Place, Wanted};
 use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
 
@@ -40,7 +40,10 @@ impl Lowering<'_> {
                     x
                 };
                 let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
-                self.region(&remat.body, &operands, splits)
+                let results = equation.results.iter();
+                let gradients: Vec<_> =
+                    results.map(|r| block.sums.inside.get(r).cloned()).collect();
+                self.region_of(&remat.body, &operands, splits, &gradients)
             }
             Op::OptimizationBarrier => self.barrier(graph, equation, &x, &loc),
             Op::Reduce(reducer, dims) => {
@@ -125,20 +128,18 @@ impl Lowering<'_> {
             Op::StopGradient => x,
             Op::Shard(constraint) => {
                 let ty = graph.ty(equation.operands[0]);
-                let sum = block.sums.get(&equation.results[0]);
+                let sum = block.sums.annotated.get(&equation.results[0]);
                 let place = Place {
                     graph,
                     values,
                     block,
-                    loc: &loc,
                 };
+                let is_used = constraint.role == Role::ParameterAtUse;
                 let operand = sum.map_or(x[0], |sum| self.partial_sum(sum, place));
                 match self.annotations.constraint(constraint, operand, ty) {
                     Ok(None) => x,
                     // To lie as at use would undo the sum's last steps.
-                    Ok(Some(_)) if sum.is_some_and(PartialSum::is_hierarchical) => {
-                        smallvec![operand]
-                    }
+                    Ok(Some(_)) if is_used && self.summed.contains(&operand) => smallvec![operand],
                     Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
                     Err(faults) => {
                         let names: Vec<String> =
@@ -233,12 +234,33 @@ impl Lowering<'_> {
         operands: &[Ssa],
         splits: Vec<Vec<Axes>>,
     ) -> Results {
+        self.region_of(body, operands, splits, &[])
+    }
+
+    /// The equations of a region, in place, of which some results are gradients that lie as told.
+    fn region_of(
+        &mut self,
+        body: &Graph,
+        operands: &[Ssa],
+        splits: Vec<Vec<Axes>>,
+        gradients: &[Option<Wanted>],
+    ) -> Results {
         let mut values: Values = vec![None; body.value_count()];
         for (&input, &operand) in body.inputs().iter().zip(operands) {
             values[input.index()] = Some(operand);
         }
-        self.equations(body, &mut values, splits);
-        body.outputs().iter().map(|&o| read(&values, o)).collect()
+        let block = self.equations_of(body, &mut values, splits, gradients);
+        let place = Place {
+            graph: body,
+            values: &values,
+            block: &block,
+        };
+        let outputs = body.outputs().iter().enumerate();
+        let results = outputs.map(|(i, &output)| match block.sums.returned.get(&i) {
+            Some(sum) => self.partial_sum(sum, place),
+            None => read(&values, output),
+        });
+        results.collect()
     }
 
     fn barrier(&mut self, graph: &Graph, equation: &Equation, x: &[Ssa], loc: &str) -> Results {

@@ -81,6 +81,8 @@ impl Term<'_> {
 /// The sum that an annotated gradient is.
 pub(super) struct PartialSum<'a> {
     term: Term<'a>,
+    /// What makes it in the graph, to which its operations belong.
+    root: &'a Equation,
     /// The devices that have a leading dimension: those of copies first, then those of shards.
     kept: Vec<AxisPart>,
     /// In how many steps they are summed, one after the other, the last ones first.
@@ -89,11 +91,24 @@ pub(super) struct PartialSum<'a> {
     gradient: PartitionSpec,
 }
 
-impl PartialSum<'_> {
-    /// Whether the sum ends where gradients rest, and not where they are used.
-    pub(super) fn is_hierarchical(&self) -> bool {
-        self.steps.len() > 1
-    }
+/// How the gradient that a value is lies.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    at_use: PartitionSpec,
+    gradient: PartitionSpec,
+    /// Whether it is used as a gradient and as nothing else.
+    is_gradient: bool,
+}
+
+/// The sums in a graph.
+#[derive(Default)]
+pub(super) struct Sums<'a> {
+    /// By the result of the annotation that they are under.
+    pub(super) annotated: HashMap<ValueId, PartialSum<'a>>,
+    /// By position of the result of the graph that they are, where it is annotated outside.
+    pub(super) returned: HashMap<usize, PartialSum<'a>>,
+    /// By result of an operation with a region, which may be a sum in there.
+    pub(super) inside: HashMap<ValueId, Wanted>,
 }
 
 /// Finds terms in a graph.
@@ -132,38 +147,63 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The sums, by the result of the annotation that they are under.
-    pub(super) fn sums(&self, annotations: &Annotations) -> HashMap<ValueId, PartialSum<'a>> {
-        let gradients = self.graph.equations().iter().filter_map(|equation| {
+    /// The sums, among them results of the graph of which it is told how they lie.
+    pub(super) fn sums(&self, annotations: &Annotations, results: &[Option<Wanted>]) -> Sums<'a> {
+        let annotated = self.graph.equations().iter().filter_map(|equation| {
             let Op::Shard(constraint) = &equation.op else {
                 return None;
             };
             let operand = equation.operands[0];
-            let as_gradient = Constraint {
-                role: Role::Gradient,
-                ..constraint.clone()
+            let spec = |role: Role| {
+                let constraint = Constraint {
+                    role,
+                    ..constraint.clone()
+                };
+                annotations.lies(&constraint, self.graph.ty(operand)).ok()
             };
-            let spec = |c: &Constraint| annotations.lies(c, self.graph.ty(operand)).ok();
             let is_used = constraint.role == Role::ParameterAtUse;
-            let specs = is_used.then(|| Some((spec(constraint)?, spec(&as_gradient)?)))??;
-            Some((operand, equation.results[0], specs))
+            let specs = is_used.then(|| Some((spec(Role::ParameterAtUse)?, spec(Role::Gradient)?)));
+            let (at_use, gradient) = specs??;
+            let wanted = Wanted {
+                at_use,
+                gradient,
+                is_gradient: self.is_gradient(equation.results[0]),
+            };
+            Some((operand, equation.results[0], wanted))
         });
-        let gradients: Vec<_> = gradients.collect();
+        let annotated: Vec<_> = annotated.collect();
         // Along axes that split any parameter where it is used there are sums of other things too, and
         // what is reduced over the same devices is reduced together.
-        let taken: Vec<AxisPart> = gradients
-            .iter()
-            .flat_map(|(_, _, (at_use, _))| parts_of(annotations, at_use))
+        let all = annotated.iter().map(|(_, _, wanted)| wanted);
+        let taken = all
+            .chain(results.iter().flatten())
+            .flat_map(|wanted| parts_of(annotations, &wanted.at_use))
             .collect();
-        let finder = Sums {
+        let search = Search {
             finder: self,
             annotations,
             taken,
         };
-        let sums = gradients
-            .into_iter()
-            .filter_map(|(value, result, specs)| Some((result, finder.sum(value, result, specs)?)));
-        sums.collect()
+        let mut sums = Sums::default();
+        let outputs = self.graph.outputs().iter().zip(results).enumerate();
+        for (position, (&output, wanted)) in outputs {
+            let sum = wanted
+                .as_ref()
+                .and_then(|wanted| search.sum(output, wanted));
+            sums.returned.extend(sum.map(|sum| (position, sum)));
+        }
+        for (value, result, wanted) in annotated {
+            match self.definitions[value.index()].map(|equation| &equation.op) {
+                Some(Op::Remat(_)) if self.uses[value.index()] == 1 => {
+                    sums.inside.insert(value, wanted);
+                }
+                _ => {
+                    let sum = search.sum(value, &wanted);
+                    sums.annotated.extend(sum.map(|sum| (result, sum)));
+                }
+            }
+        }
+        sums
     }
 
     /// Whether nothing but its annotation as a gradient uses a value.
@@ -195,21 +235,17 @@ fn parts_of(annotations: &Annotations, spec: &PartitionSpec) -> Vec<AxisPart> {
 }
 
 /// Finds the sums of one graph.
-struct Sums<'f, 'a, 'l> {
+struct Search<'f, 'a, 'l> {
     finder: &'f Finder<'a>,
     annotations: &'f Annotations<'l>,
     /// What splits parameters where they are used.
     taken: Vec<AxisPart>,
 }
 
-impl<'a> Sums<'_, 'a, '_> {
-    fn sum(
-        &self,
-        value: ValueId,
-        result: ValueId,
-        (at_use, gradient): (PartitionSpec, PartitionSpec),
-    ) -> Option<PartialSum<'a>> {
-        let shards = parts_of(self.annotations, &gradient);
+impl<'a> Search<'_, 'a, '_> {
+    fn sum(&self, value: ValueId, wanted: &Wanted) -> Option<PartialSum<'a>> {
+        let root = self.finder.definitions[value.index()]?;
+        let shards = parts_of(self.annotations, &wanted.gradient);
         let term = self.term(value, &shards)?;
         let (mut common, mut leaves, mut dimensions): (Option<Vec<AxisPart>>, _, _) = (None, 0, 0);
         term.visit(&mut |split| {
@@ -227,16 +263,17 @@ impl<'a> Sums<'_, 'a, '_> {
         let steps = match (of_copies.len(), of_shards.len()) {
             (0, 0) => return None,
             (0, count) | (count, 0) => vec![count],
-            (copies, shards) if self.finder.is_gradient(result) => vec![copies, shards],
+            (copies, shards) if wanted.is_gradient => vec![copies, shards],
             (copies, shards) => vec![copies + shards],
         };
         let is_needed = leaves > 1 || dimensions > 1 || steps.len() > 1;
         is_needed.then(|| PartialSum {
             term,
+            root,
             kept: [of_copies, of_shards].concat(),
             steps,
-            at_use,
-            gradient,
+            at_use: wanted.at_use.clone(),
+            gradient: wanted.gradient.clone(),
         })
     }
 

@@ -15,7 +15,6 @@ pub(in crate::lower) struct Place<'p> {
     pub(in crate::lower) graph: &'p Graph,
     pub(in crate::lower) values: &'p Values,
     pub(in crate::lower) block: &'p Block<'p>,
-    pub(in crate::lower) loc: &'p str,
 }
 
 /// A value whose split dimensions are taken apart into devices and the rest.
@@ -39,8 +38,12 @@ impl Apart {
 impl Lowering<'_> {
     /// Writes a sum and returns it without its dimensions of devices.
     pub(in crate::lower) fn partial_sum(&mut self, sum: &PartialSum, place: Place) -> Ssa {
-        let loc = place.loc;
-        let (mut total, mut ty) = self.term(&sum.kept, &sum.term, place);
+        let root = sum.root;
+        let loc = self
+            .locations
+            .reference(root.source, &root.scope, root.op.name());
+        let loc = loc.as_str();
+        let (mut total, mut ty) = self.term(&sum.kept, &sum.term, place, loc);
         let shape: Vec<usize> = ty.shape[sum.kept.len()..].to_vec();
         let mut groups: Vec<Axes> = sum
             .kept
@@ -62,7 +65,7 @@ impl Lowering<'_> {
                 .map(|parts| parts.iter().map(|p| p.size).product());
             let joined = TensorType::new(
                 ty.dtype,
-                &sizes.chain(shape.iter().copied()).collect::<Vec<_>>(),
+                sizes.chain(shape.iter().copied()).collect::<Vec<_>>(),
             );
             total = self.reshaped(total, &ty, &joined, loc);
             ty = joined;
@@ -73,28 +76,36 @@ impl Lowering<'_> {
         while let Some(last) = groups.len().checked_sub(1) {
             (total, ty) = self.summed((total, &ty), &[last], loc);
             groups.pop();
-            if sum.is_hierarchical() {
+            if sum.steps.len() > 1 {
                 if last > 0 {
                     total = self.lies(&groups, &sum.at_use, (total, &ty), loc);
                 }
                 total = self.lies(&groups, &sum.gradient, (total, &ty), loc);
             }
         }
+        if sum.steps.len() > 1 {
+            self.summed.insert(total);
+        }
         total
     }
 
     /// A term with its leading dimensions of devices, and its type.
-    fn term(&mut self, kept: &[AxisPart], term: &Term, place: Place) -> (Ssa, TensorType) {
-        let loc = place.loc;
+    fn term(
+        &mut self,
+        kept: &[AxisPart],
+        term: &Term,
+        place: Place,
+        loc: &str,
+    ) -> (Ssa, TensorType) {
         match term {
             Term::Add(left, right) => {
-                let (left, ty) = self.term(kept, left, place);
-                let (right, _) = self.term(kept, right, place);
+                let (left, ty) = self.term(kept, left, place, loc);
+                let (right, _) = self.term(kept, right, place, loc);
                 let text = format!("stablehlo.add {left}, {right} : {}", tensor_type(&ty));
                 (self.assign(&text, loc), ty)
             }
             Term::Convert(inner, to) => {
-                let (inner, from) = self.term(kept, inner, place);
+                let (inner, from) = self.term(kept, inner, place, loc);
                 let ty = TensorType::new(to.dtype, &from.shape);
                 let text = format!(
                     "stablehlo.convert {inner} : ({}) -> {}",
@@ -104,7 +115,7 @@ impl Lowering<'_> {
                 (self.assign(&text, loc), ty)
             }
             Term::Transpose(inner, permutation) => {
-                let inner = self.term(kept, inner, place);
+                let inner = self.term(kept, inner, place, loc);
                 let leading = 0..kept.len();
                 let permutation = permutation.iter().map(|p| p + kept.len());
                 self.transposed(inner, &leading.chain(permutation).collect::<Vec<_>>(), loc)
@@ -113,17 +124,17 @@ impl Lowering<'_> {
                 operands,
                 dims,
                 split,
-            } => self.partial_dot(kept, (*operands, dims, split), place),
+            } => self.partial_dot(kept, (*operands, dims, split), place, loc),
             Term::Scatter {
                 equation,
                 axis,
                 split,
-            } => self.partial_scatter(kept, (equation, *axis, split), place),
+            } => self.partial_scatter(kept, (equation, *axis, split), place, loc),
             Term::Reduce {
                 operand,
                 dims,
                 split,
-            } => self.partial_reduce(kept, (*operand, dims, split), place),
+            } => self.partial_reduce(kept, (*operand, dims, split), place, loc),
         }
     }
 
@@ -132,12 +143,12 @@ impl Lowering<'_> {
         kept: &[AxisPart],
         (operands, dims, split): ([ValueId; 2], &DotDims, &[Split]),
         place: Place,
+        loc: &str,
     ) -> (Ssa, TensorType) {
         let Place {
             graph,
             values,
             block,
-            loc,
         } = place;
         let contracted = [&dims.lhs_contract, &dims.rhs_contract];
         let [left, right] =
@@ -192,12 +203,12 @@ impl Lowering<'_> {
         kept: &[AxisPart],
         (equation, axis, split): (&Equation, usize, &[Split]),
         place: Place,
+        loc: &str,
     ) -> (Ssa, TensorType) {
         let Place {
             graph,
             values,
             block,
-            loc,
         } = place;
         let mut operands: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
         if let Some(lookup) = Lookup::of(equation, block) {
@@ -252,9 +263,8 @@ impl Lowering<'_> {
         &mut self,
         kept: &[AxisPart],
         (operand, dims, split): (ValueId, &Dims, &[Split]),
-        Place {
-            graph, values, loc, ..
-        }: Place,
+        Place { graph, values, .. }: Place,
+        loc: &str,
     ) -> (Ssa, TensorType) {
         let split = split.iter().map(|s| (s.dimension, &s.parts[..]));
         let operand = (read(values, operand), graph.ty(operand));
@@ -356,7 +366,7 @@ impl Lowering<'_> {
         loc: &str,
     ) -> (Ssa, TensorType) {
         let left = (0..from.rank()).filter(|d| !dims.contains(d));
-        let ty = TensorType::new(from.dtype, &left.map(|d| from.shape[d]).collect::<Vec<_>>());
+        let ty = TensorType::new(from.dtype, left.map(|d| from.shape[d]).collect::<Vec<_>>());
         let scalar = tensor_type(&TensorType::scalar(ty.dtype));
         let zero = neutral(Reducer::Sum, ty.dtype);
         let zero = self.assign(&format!("stablehlo.constant dense<{zero}> : {scalar}"), loc);
