@@ -336,18 +336,23 @@ impl<'a> Search<'_, 'a, '_> {
     ) -> Option<Vec<Split>> {
         let split = dimensions.filter_map(|(dimension, [(left, size), (right, _)])| {
             let known = |axes: Option<&'s Axes>| axes.filter(|axes| !axes.is_empty());
-            let axes = match (known(left), known(right)) {
-                (Some(left), Some(right)) => (left == right).then_some(left),
-                (left, right) => left.or(right),
-            }?;
-            let parts = self.annotations.parts(axes).into_iter();
-            let parts: Option<Vec<_>> = parts.map(|part| cut(part, shards)).collect();
-            let parts = parts?.concat();
+            let parts = |axes: &Axes| -> Option<Vec<AxisPart>> {
+                let parts = self.annotations.parts(axes).into_iter();
+                let parts: Option<Vec<_>> = parts.map(|part| cut(part, shards)).collect();
+                Some(parts?.concat())
+            };
+            // Of two that differ, what both begin with: more than that is brought together for the product.
+            let mut parts = match (known(left), known(right)) {
+                (Some(left), Some(right)) => {
+                    let both = parts(left)?.into_iter().zip(parts(right)?);
+                    both.take_while(|(l, r)| l == r).map(|(l, _)| l).collect()
+                }
+                (left, right) => parts(left.or(right)?)?,
+            };
+            let is_taken = |part: &AxisPart| self.taken.iter().any(|taken| overlap(part, taken));
+            parts.truncate(parts.iter().position(is_taken).unwrap_or(parts.len()));
             let devices: usize = parts.iter().map(|part| part.size).product();
-            let is_free = |part: &AxisPart| !self.taken.iter().any(|taken| overlap(part, taken));
-            let is_whole = size.is_multiple_of(devices);
-            (devices > 1 && is_whole && parts.iter().all(is_free))
-                .then_some(Split { dimension, parts })
+            (devices > 1 && size.is_multiple_of(devices)).then_some(Split { dimension, parts })
         });
         let split: Vec<Split> = split.collect();
         (!split.is_empty()).then_some(split)

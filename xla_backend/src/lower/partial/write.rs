@@ -3,7 +3,7 @@
 use shardax_core::{Dims, DotDims, Equation, Graph, Reducer, TensorType, ValueId};
 use shardax_sharding::{Axes, AxisPart, PartitionSpec, Partitioner};
 
-use super::{PartialSum, Split, Term};
+use super::{PartialSum, Split, Term, overlap, parts_of};
 use crate::lower::elementwise::neutral;
 use crate::lower::lookup::Lookup;
 use crate::lower::writer::{List, Results, Ssa, tensor_type};
@@ -43,7 +43,7 @@ impl Lowering<'_> {
             .locations
             .reference(root.source, &root.scope, root.op.name());
         let loc = loc.as_str();
-        let (mut total, mut ty) = self.term(&sum.kept, &sum.term, place, loc);
+        let (mut total, mut ty) = self.term(sum, &sum.term, place, loc);
         let shape: Vec<usize> = ty.shape[sum.kept.len()..].to_vec();
         let mut groups: Vec<Axes> = sum
             .kept
@@ -92,20 +92,20 @@ impl Lowering<'_> {
     /// A term with its leading dimensions of devices, and its type.
     fn term(
         &mut self,
-        kept: &[AxisPart],
+        sum: &PartialSum,
         term: &Term,
         place: Place,
         loc: &str,
     ) -> (Ssa, TensorType) {
         match term {
             Term::Add(left, right) => {
-                let (left, ty) = self.term(kept, left, place, loc);
-                let (right, _) = self.term(kept, right, place, loc);
+                let (left, ty) = self.term(sum, left, place, loc);
+                let (right, _) = self.term(sum, right, place, loc);
                 let text = format!("stablehlo.add {left}, {right} : {}", tensor_type(&ty));
                 (self.assign(&text, loc), ty)
             }
             Term::Convert(inner, to) => {
-                let (inner, from) = self.term(kept, inner, place, loc);
+                let (inner, from) = self.term(sum, inner, place, loc);
                 let ty = TensorType::new(to.dtype, &from.shape);
                 let text = format!(
                     "stablehlo.convert {inner} : ({}) -> {}",
@@ -115,32 +115,32 @@ impl Lowering<'_> {
                 (self.assign(&text, loc), ty)
             }
             Term::Transpose(inner, permutation) => {
-                let inner = self.term(kept, inner, place, loc);
-                let leading = 0..kept.len();
-                let permutation = permutation.iter().map(|p| p + kept.len());
+                let inner = self.term(sum, inner, place, loc);
+                let leading = 0..sum.kept.len();
+                let permutation = permutation.iter().map(|p| p + sum.kept.len());
                 self.transposed(inner, &leading.chain(permutation).collect::<Vec<_>>(), loc)
             }
             Term::Dot {
                 operands,
                 dims,
                 split,
-            } => self.partial_dot(kept, (*operands, dims, split), place, loc),
+            } => self.partial_dot(sum, (*operands, dims, split), place, loc),
             Term::Scatter {
                 equation,
                 axis,
                 split,
-            } => self.partial_scatter(kept, (equation, *axis, split), place, loc),
+            } => self.partial_scatter(sum, (equation, *axis, split), place, loc),
             Term::Reduce {
                 operand,
                 dims,
                 split,
-            } => self.partial_reduce(kept, (*operand, dims, split), place, loc),
+            } => self.partial_reduce(sum, (*operand, dims, split), place, loc),
         }
     }
 
     fn partial_dot(
         &mut self,
-        kept: &[AxisPart],
+        sum: &PartialSum,
         (operands, dims, split): ([ValueId; 2], &DotDims, &[Split]),
         place: Place,
         loc: &str,
@@ -151,36 +151,24 @@ impl Lowering<'_> {
             block,
         } = place;
         let contracted = [&dims.lhs_contract, &dims.rhs_contract];
-        let [left, right] =
-            [0, 1].map(|side| {
-                let split = split
-                    .iter()
-                    .map(|s| (contracted[side][s.dimension], &s.parts[..]));
-                let split: Vec<_> = split.collect();
-                let ty = graph.ty(operands[side]);
-                let mut value = read(values, operands[side]);
-                let known = block.split(operands[side]);
-                let is_apart = |d: &usize| split.iter().any(|(dimension, _)| dimension == d);
-                let mut others = contracted[side].iter().filter(|d| !is_apart(d));
-                if others.any(|&d| !known[d].is_empty()) {
-                    // What the product needs whole is brought together as for other products, and not once
-                    // more in the shape that it is taken apart into.
-                    let entries = known.iter().enumerate().map(|(d, axes)| {
-                        match contracted[side].contains(&d) {
-                            true if is_apart(&d) => axes.clone(),
-                            true => Axes::default(),
-                            false => axes.clone().open(),
-                        }
-                    });
-                    let text = self.annotations.statement(&entries.collect(), value, ty);
-                    value = self.assign(&text, loc);
-                }
-                self.apart((value, ty), &split, kept, loc)
-            });
+        let [left, right] = [0, 1].map(|side| {
+            let split = split
+                .iter()
+                .map(|s| (contracted[side][s.dimension], &s.parts[..]));
+            let split: Vec<_> = split.collect();
+            let operand = operands[side];
+            let (mut value, ty) = (read(values, operand), graph.ty(operand));
+            if let Some(spec) = self.together(sum, &block.split(operand), contracted[side], &split)
+            {
+                let text = self.annotations.statement(&spec, value, ty);
+                value = self.assign(&text, loc);
+            }
+            self.apart((value, ty), &split, &sum.kept, loc)
+        });
         let (lhs, rhs) = (graph.ty(operands[0]), graph.ty(operands[1]));
         let free = dims.lhs_free(lhs.rank()).into_iter().map(|d| lhs.shape[d]);
         let free = free.chain(dims.rhs_free(rhs.rank()).into_iter().map(|d| rhs.shape[d]));
-        let shape: Vec<usize> = kept.iter().map(|part| part.size).chain(free).collect();
+        let shape: Vec<usize> = sum.kept.iter().map(|part| part.size).chain(free).collect();
         let ty = TensorType::new(dims.result, &shape);
         let text = format!(
             "stablehlo.dot_general {}, {}, batching_dims = {} x {}, contracting_dims = {} x {}, \
@@ -198,9 +186,38 @@ impl Lowering<'_> {
         (self.assign(&text, loc), ty)
     }
 
+    /// How an operand of a product lies that has to be brought together along axes which split what is made
+    /// of it: it is stated as other products need it, so that it is not gathered once more in the shape
+    /// that it is taken apart into.
+    fn together(
+        &self,
+        sum: &PartialSum,
+        known: &[Axes],
+        contracted: &[usize],
+        split: &[(usize, &[AxisPart])],
+    ) -> Option<PartitionSpec> {
+        let kept = |d: usize| split.iter().find(|(dimension, _)| *dimension == d);
+        let kept = |d: usize| kept(d).map_or(&[][..], |(_, parts)| parts);
+        let made = parts_of(&self.annotations, &sum.at_use);
+        let is_needed = contracted.iter().any(|&d| {
+            let parts = self.annotations.parts(&known[d]);
+            let is_kept = |part: &AxisPart| kept(d).iter().any(|kept| overlap(part, kept));
+            let mut others = parts.iter().filter(|part| !is_kept(part));
+            others.any(|part| made.iter().any(|made| overlap(part, made)))
+        });
+        let entries = known
+            .iter()
+            .enumerate()
+            .map(|(d, axes)| match contracted.contains(&d) {
+                true => self.annotations.axes(kept(d)),
+                false => axes.clone().open(),
+            });
+        is_needed.then(|| entries.collect())
+    }
+
     fn partial_scatter(
         &mut self,
-        kept: &[AxisPart],
+        sum: &PartialSum,
         (equation, axis, split): (&Equation, usize, &[Split]),
         place: Place,
         loc: &str,
@@ -219,9 +236,9 @@ impl Lowering<'_> {
             let split = split.iter().map(|s| (from + s.dimension, &s.parts[..]));
             split.collect()
         };
-        let of_rows = self.apart((operands[2], rows), &along(axis), kept, loc);
-        let of_indices = self.apart((operands[1], indices), &along(0), kept, loc);
-        let leading = kept.iter().map(|part| part.size);
+        let of_rows = self.apart((operands[2], rows), &along(axis), &sum.kept, loc);
+        let of_indices = self.apart((operands[1], indices), &along(0), &sum.kept, loc);
+        let leading = sum.kept.iter().map(|part| part.size);
         let shape: Vec<usize> = leading.chain(table.shape.iter().copied()).collect();
         let ty = TensorType::new(table.dtype, &shape);
         let zeros = match self.annotations.partitioner() {
@@ -229,7 +246,7 @@ impl Lowering<'_> {
             Partitioner::Gspmd => self.own_zeros(&ty, loc),
         };
         let is_window = |d: &usize| !(axis..axis + indices.rank()).contains(d);
-        let at = axis + kept.len();
+        let at = axis + sum.kept.len();
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = gather::scatter(
@@ -239,7 +256,7 @@ impl Lowering<'_> {
                  scatter_indices_batching_dims = {}, scatter_dims_to_operand_dims = [{at}], \
                  index_vector_dim = {}",
                 List(&of_rows.rest_of((0..rows.rank()).filter(is_window))),
-                List(&(0..kept.len()).collect::<Vec<_>>()),
+                List(&(0..sum.kept.len()).collect::<Vec<_>>()),
                 List(&of_indices.devices),
                 of_indices.ty.rank(),
             ),
@@ -261,14 +278,14 @@ impl Lowering<'_> {
 
     fn partial_reduce(
         &mut self,
-        kept: &[AxisPart],
+        sum: &PartialSum,
         (operand, dims, split): (ValueId, &Dims, &[Split]),
         Place { graph, values, .. }: Place,
         loc: &str,
     ) -> (Ssa, TensorType) {
         let split = split.iter().map(|s| (s.dimension, &s.parts[..]));
         let operand = (read(values, operand), graph.ty(operand));
-        let apart = self.apart(operand, &split.collect::<Vec<_>>(), kept, loc);
+        let apart = self.apart(operand, &split.collect::<Vec<_>>(), &sum.kept, loc);
         let summed = apart.rest_of(dims.iter().copied());
         let total = self.summed((apart.value, &apart.ty), &summed, loc);
         // Devices come first.
