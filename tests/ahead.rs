@@ -147,25 +147,29 @@ fn fsdp_gathers_and_scatters_each_layer_in_bf16() {
     }
 }
 
+/// Parameters are gathered and gradients scattered in the node, and shards of gradients reduced across.
 #[test]
-fn hybrid_sharding_gathers_parameters_inside_of_the_node() {
-    let layout = Layout::hsdp(mesh("replica=2,data=8")).unwrap();
-    let program = jit(step)
-        .layout(&layout)
-        .compile_for(&cluster(2), types())
-        .unwrap();
-    let gathered = [Link::Nvlink, Link::Network].map(|link| moved(&program, AllGather, link));
-    assert_eq!(
-        gathered,
-        [2 * MODEL_BYTES, 0],
-        "{}",
-        program.report().unwrap()
-    );
-    let reduced = [AllReduce, ReduceScatter].map(|kind| moved(&program, kind, Link::Network));
-    assert!(
-        reduced.iter().sum::<u64>() > 0,
-        "replicas agree on gradients"
-    );
+fn hybrid_sharding_reduces_shards_across_nodes() {
+    let groups = Layout::hsdp(mesh("replica=2,data=8")).unwrap();
+    // The same with parts of one axis.
+    let parts = Layout::ddp(mesh("data=16")).unwrap();
+    let parts = parts.shard_every_parameter("data:(2)8");
+    for layout in [
+        groups.clone(),
+        groups.partitioner(Partitioner::Gspmd),
+        parts,
+    ] {
+        let program = jit(step)
+            .layout(&layout)
+            .compile_for(&cluster(2), types())
+            .unwrap();
+        let over =
+            |link| [AllGather, ReduceScatter, AllReduce].map(|kind| moved(&program, kind, link));
+        let report = program.report().unwrap();
+        let inside = [2 * MODEL_BYTES, MODEL_BYTES, 0];
+        assert_eq!(over(Link::Nvlink), inside, "{report}");
+        assert_eq!(over(Link::Network), [0, 0, MODEL_BYTES / 8], "{report}");
+    }
 }
 
 /// What a manual region writes is what the cluster does, in bf16, over the link of its axis.

@@ -243,7 +243,8 @@ impl Layout {
     }
 
     /// Hybrid sharded data parallelism: fully sharded over `data`, the devices of a node, and repeated
-    /// over `replica`, the nodes. The batch is split over both. Zhao et al., "PyTorch FSDP: Experiences on
+    /// over `replica`, the nodes. The batch is split over both. Gradients are summed in the node, into shards, and
+    /// the shards across nodes. Zhao et al., "PyTorch FSDP: Experiences on
     /// Scaling Fully Sharded Data Parallel", 2023.
     ///
     /// ```

@@ -6,7 +6,7 @@ use shardax::train::Precision;
 use super::CollectiveKind::{AllGather, AllReduce};
 use super::{
     SCALARS, check_kinds, check_loops, compiled, data8, forward_and_backward, is_in_loop, layers,
-    parameter_bytes, reports, sizes,
+    parameter_bytes, reports, reports_with, sizes,
 };
 use crate::CollectiveReport;
 use crate::model::Gpt;
@@ -149,29 +149,64 @@ fn what_a_stage_splits_falls_with_the_number_of_devices() {
     }
 }
 
+/// Gradients are summed within the groups that a model is split over, into shards, and the shards over the
+/// groups. The CPU compiler makes no reduce-scatter: it reduces all of a gradient, and cuts it.
+#[track_caller]
+fn check_hierarchical(report: &CollectiveReport, groups: &str) {
+    check_loops(report);
+    check_kinds(
+        report,
+        &[
+            (AllGather, "data"),
+            (AllReduce, "data"),
+            (AllReduce, groups),
+        ],
+    );
+    check_reduced_once(report, &["data"], 1);
+    check_reduced_once(report, &[groups], 4);
+}
+
 #[test]
-fn hybrid_sharding_reduces_shards_over_groups() {
+fn hybrid_sharding_gathers_and_reduces_within_a_group_and_then_shards_over_groups() {
     let mesh = Mesh::new([("replica", 2), ("data", 4)]).unwrap();
-    for report in reports(Layout::hsdp(mesh).unwrap()) {
-        check_loops(&report);
-        check_kinds(
-            &report,
-            &[
-                (AllGather, "data"),
-                (AllReduce, "data"),
-                (AllReduce, "replica"),
-            ],
-        );
-        // Within a group, where the CPU's compiler makes an all-reduce and a cut of a reduce-scatter, then
-        // a quarter over the groups.
-        check_reduced_once(&report, &["data"], 1);
-        check_reduced_once(&report, &["replica"], 4);
-        let [forward, _] = forward_and_backward(&report);
-        let gathered: u64 = sizes(&report, AllGather, &["data"], |c| {
-            is_in_loop(c) && c.loops[0].body == forward
-        })
-        .iter()
-        .sum();
-        assert_eq!(gathered, parameter_bytes(true, |p| p.bytes), "{report}");
+    for remat in [false, true] {
+        let recipe = Recipe {
+            remat,
+            ..Recipe::new(1e-3, Precision::F32)
+        };
+        for report in reports_with(recipe, Layout::hsdp(mesh.clone()).unwrap()) {
+            check_hierarchical(&report, "replica");
+            let [forward, _] = forward_and_backward(&report);
+            let gathered: u64 = sizes(&report, AllGather, &["data"], |c| {
+                is_in_loop(c) && c.loops[0].body == forward
+            })
+            .iter()
+            .sum();
+            assert_eq!(gathered, parameter_bytes(true, |p| p.bytes), "{report}");
+        }
+    }
+}
+
+/// What a step sends for its gradients falls from a ring over all devices to one of each kind.
+#[test]
+fn parts_of_an_axis_are_groups_too() {
+    let layout = Layout::ddp(data8()).unwrap();
+    let whole = layout.clone().shard_every_parameter("data");
+    let parts = layout.shard_every_parameter("data:(2)4");
+    for (layout, sent) in [
+        // All of each gradient over all devices: 2 (n - 1) / n of it.
+        (whole, 2.0 * 7.0 / 8.0),
+        // All over groups of 4, then a quarter over groups of 2.
+        (parts, 2.0 * 3.0 / 4.0 + 2.0 * 1.0 / 2.0 / 4.0),
+    ] {
+        for report in reports(layout) {
+            let reduced = report.collectives.iter().filter(|c| c.kind == AllReduce);
+            let found: u64 = reduced.map(|c| c.times * c.bytes_sent).sum();
+            let expected = (all_parameters() as f64 * sent) as u64;
+            assert!(
+                (expected..expected + 4 * SCALARS).contains(&found),
+                "{found} {expected}\n{report}"
+            );
+        }
     }
 }

@@ -113,32 +113,49 @@ impl Lookup {
         })
     }
 
-    /// The axes of a dimension without those of the table; open if nothing was known of it.
-    fn left(&self, axes: &Axes) -> Axes {
+    /// The axes of a dimension without those that are taken; open if nothing was known of it.
+    fn left(axes: &Axes, is_taken: impl Fn(&str) -> bool) -> Axes {
         let names = axes.names().iter();
-        let left: Axes = names
-            .filter(|axis| !self.table.overlaps(axis))
-            .cloned()
-            .collect();
+        let left: Axes = names.filter(|axis| !is_taken(axis)).cloned().collect();
         match axes.is_empty() {
             true => left.open(),
             false => left,
         }
     }
 
+    /// The position among the indices' dimensions of a dimension of the rows.
+    fn of_indices(&self, d: usize) -> Option<usize> {
+        let d = d.checked_sub(self.axis)?;
+        (d < self.indices.len()).then_some(d)
+    }
+
+    /// The axes of a dimension of the indices. What is looked up has another dimension more, whose axes
+    /// the indices, by themselves, may be split over as well.
+    fn index(&self, axes: &Axes) -> Axes {
+        let rows = self.rows.iter().enumerate();
+        let others = rows.filter(|(d, _)| self.of_indices(*d).is_none());
+        let others: Vec<&Axes> = others.map(|(_, axes)| axes).collect();
+        Self::left(axes, |axis| {
+            self.table.overlaps(axis) || others.iter().any(|other| other.overlaps(axis))
+        })
+    }
+
     /// Where the indices are to lie.
     fn indices(&self) -> PartitionSpec {
-        self.indices.iter().map(|axes| self.left(axes)).collect()
+        self.indices.iter().map(|axes| self.index(axes)).collect()
     }
 
     /// Where the rows are to lie, along the dimensions of the indices as these.
     fn rows(&self) -> PartitionSpec {
         let rows = self.rows.iter().enumerate();
-        rows.map(|(d, axes)| {
-            let of_indices = d.checked_sub(self.axis).and_then(|d| self.indices.get(d));
-            self.left(of_indices.filter(|axes| !axes.is_empty()).unwrap_or(axes))
-        })
-        .collect()
+        let split = |(d, axes): (usize, &Axes)| {
+            let known = self.of_indices(d).map(|d| &self.indices[d]);
+            match known.filter(|axes| !axes.is_empty()) {
+                Some(axes) => self.index(axes),
+                None => Self::left(axes, |axis| self.table.overlaps(axis)),
+            }
+        };
+        rows.map(split).collect()
     }
 }
 

@@ -385,3 +385,50 @@ fn cut(part: AxisPart, others: &[AxisPart]) -> Option<Vec<AxisPart>> {
     });
     cells.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(before: usize, size: usize) -> AxisPart {
+        AxisPart {
+            index: 0,
+            whole: 16,
+            before,
+            size,
+        }
+    }
+
+    #[test]
+    fn parts_are_cut_where_others_begin_and_end() {
+        let whole = part(1, 16);
+        let cells = |others: &[AxisPart]| cut(whole, others);
+        assert_eq!(cells(&[]), Some(vec![whole]));
+        assert_eq!(cells(&[whole]), Some(vec![whole]));
+        assert_eq!(
+            cells(&[part(2, 4)]),
+            Some(vec![part(1, 2), part(2, 4), part(8, 2)])
+        );
+        assert_eq!(
+            cells(&[part(4, 4), part(1, 2)]),
+            Some(vec![part(1, 2), part(2, 2), part(4, 4)])
+        );
+        let other_axis = AxisPart {
+            index: 1,
+            ..part(2, 4)
+        };
+        assert_eq!(cells(&[other_axis]), Some(vec![whole]));
+        // Of a part, what is in it.
+        assert_eq!(cut(part(4, 4), &[part(1, 8)]), Some(vec![part(4, 4)]));
+    }
+
+    #[test]
+    fn parts_of_different_grids_are_not_cut() {
+        let axis = AxisPart {
+            whole: 12,
+            ..part(1, 12)
+        };
+        let [two, three] = [2, 3].map(|size| AxisPart { size, ..axis });
+        assert_eq!(cut(axis, &[two, three]), None);
+    }
+}
