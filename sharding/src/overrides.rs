@@ -190,29 +190,51 @@ impl Layout {
 fn matches(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<&str>, Vec<&str>) =
         (pattern.split('.').collect(), path.split('.').collect());
-    (0..=path.len()).any(|from| matches_all(&pattern, &path[from..]))
+    let segment = |one: &&str, segment: &&str| matches_segment(one, segment);
+    (0..=path.len()).any(|from| is_match(&pattern, &path[from..], |one| *one == "**", segment))
 }
 
-fn matches_all(pattern: &[&str], path: &[&str]) -> bool {
-    match (pattern.split_first(), path.split_first()) {
-        (None, None) => true,
-        (Some((&"**", rest)), _) => (0..=path.len()).any(|n| matches_all(rest, &path[n..])),
-        (Some((one, rest)), Some((segment, others))) => {
-            matches_segment(one, segment) && matches_all(rest, others)
-        }
-        (None, Some(_)) | (Some(_), None) => false,
-    }
-}
-
-/// `*` stands for any characters.
+/// Whether a segment of a pattern, in which `*` stands for any characters, matches a segment of a path.
 fn matches_segment(pattern: &str, segment: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == segment,
-        Some((start, rest)) => segment.strip_prefix(start).is_some_and(|left| {
-            let ends = (0..=left.len()).filter(|&n| left.is_char_boundary(n));
-            ends.into_iter().any(|n| matches_segment(rest, &left[n..]))
-        }),
+    let (pattern, segment): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), segment.chars().collect());
+    is_match(&pattern, &segment, |one| *one == '*', |one, c| one == c)
+}
+
+/// Whether a pattern matches all of a text. What `is_any` holds for stands for any run of elements, other elements for one.
+///
+/// If what follows the last such element does not match, that element takes one more of the text, and those
+/// before it are left as they are: no choice of theirs could match what this one cannot. So a pattern of
+/// many takes no longer than the product of both lengths.
+fn is_match<P, T>(
+    pattern: &[P],
+    text: &[T],
+    is_any: impl Fn(&P) -> bool,
+    is_same: impl Fn(&P, &T) -> bool,
+) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // The last that stands for any run, and where what follows it begins in the text.
+    let mut last: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(any) if is_any(any) => {
+                last = Some((p, t));
+                p += 1;
+            }
+            Some(one) if is_same(one, &text[t]) => {
+                p += 1;
+                t += 1;
+            }
+            _ => match &mut last {
+                Some((any, begin)) => {
+                    *begin += 1;
+                    (p, t) = (*any + 1, *begin);
+                }
+                None => return false,
+            },
+        }
     }
+    pattern[p..].iter().all(is_any)
 }
 
 #[cfg(test)]
@@ -242,9 +264,21 @@ mod tests {
             ("blocks", "blocks.wqkv", false),
             ("blocks.**", "blocks.wqkv", true),
             ("*", "", true),
+            ("a.**.c.**.d", "a.b.c.b.c.d", true),
+            ("a.**.c.**.d", "a.b.c.b.c.e", false),
+            ("**", "a.b", true),
+            ("*é*", "größé", true),
         ] {
             assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_takes_no_longer() {
+        let path = format!("blocks.{}", "a".repeat(60));
+        assert!(!matches(&format!("{}b", "*a".repeat(30)), &path));
+        let path = ["a"; 60].join(".");
+        assert!(!matches(&format!("{}b", "**.a.".repeat(30)), &path));
     }
 
     #[test]

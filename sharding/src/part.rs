@@ -34,6 +34,12 @@ impl AxisPart {
         coordinate / (self.whole / self.end()) % self.size
     }
 
+    /// Whether the coordinates along both have a part in common: what one splits, the other cannot split too.
+    pub fn overlaps(self, other: AxisPart) -> bool {
+        let apart = self.end() <= other.before || other.end() <= self.before;
+        self.index == other.index && (!apart || self == other)
+    }
+
     /// Whether both are parts of one grid: apart, and what is between their sizes is whole.
     pub(crate) fn fits(self, other: AxisPart) -> bool {
         let follows = |first: AxisPart, second: AxisPart| {
@@ -146,6 +152,10 @@ mod tests {
         ] {
             assert_eq!(overlap(one, other), expected, "{one} {other}");
             assert_eq!(overlap(other, one), expected, "{other} {one}");
+            let mesh = Mesh::new([("data", 8), ("model", 4)]).unwrap();
+            let parts = [one, other].map(|name| mesh.part(name).unwrap());
+            assert_eq!(parts[0].overlaps(parts[1]), expected, "{one} {other}");
+            assert_eq!(parts[1].overlaps(parts[0]), expected, "{other} {one}");
         }
     }
 }

@@ -27,6 +27,9 @@ const KEYS: [&str; 9] = [
     "constrain",
 ];
 
+/// How many mistakes of a text that is no TOML are told.
+const MISTAKES: usize = 20;
+
 type Value<'i> = Spanned<DeValue<'i>>;
 
 /// The layout of a text, its axes checked.
@@ -36,11 +39,13 @@ type Value<'i> = Spanned<DeValue<'i>>;
 /// [`Error::File`] with everything that is wrong.
 pub(super) fn layout(text: &str) -> Result<Layout, Error> {
     let (table, mistakes) = DeTable::parse_recoverable(text);
+    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     let mut reader = Reader {
-        text,
+        ends: ends.map(|(at, _)| at).collect(),
         faults: Vec::new(),
     };
-    for mistake in mistakes {
+    // What follows from the first ones is legion, where brackets are not closed.
+    for mistake in mistakes.into_iter().take(MISTAKES) {
         let at = mistake.span().map_or(0, |span| span.start);
         reader.fault(at, "", mistake.message());
     }
@@ -54,12 +59,13 @@ pub(super) fn layout(text: &str) -> Result<Layout, Error> {
 }
 
 /// Reads a file and keeps what is wrong with it.
-struct Reader<'t> {
-    text: &'t str,
+struct Reader {
+    /// The bytes at which the lines end.
+    ends: Vec<usize>,
     faults: Vec<FileFault>,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn error(self) -> Error {
         Error::File {
             faults: self.faults,
@@ -68,9 +74,8 @@ impl Reader<'_> {
 
     /// A fault at a byte of the text.
     fn fault(&mut self, at: usize, key: &str, problem: impl ToString) {
-        let before = self.text.get(..at).unwrap_or(self.text);
         self.faults.push(FileFault {
-            line: before.matches('\n').count() + 1,
+            line: self.ends.partition_point(|end| *end < at) + 1,
             key: key.to_owned(),
             problem: problem.to_string(),
         });
@@ -130,7 +135,7 @@ impl Reader<'_> {
                 None => self.fault(
                     value.span().start,
                     &key,
-                    "a priority is a whole number from 0",
+                    "a priority is a whole number from 0 to 4294967295",
                 ),
             }
         }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::ROLES;
 use crate::axes::Axes;
+use crate::error::Error;
 use crate::layout::{Layout, Partitioner};
 use crate::mesh::Mesh;
 use crate::spec::PartitionSpec;
@@ -139,7 +140,7 @@ scores = ["data", "pipe"]
              \"model\"]`",
             "line 10, `shard.embed`: this is a text: write it in quotes",
             "line 13, `every.states`: there is no such key: did you mean `state`?",
-            "line 16, `priority.batch`: a priority is a whole number from 0",
+            "line 16, `priority.batch`: a priority is a whole number from 0 to 4294967295",
             "line 18, `override 0`: it has no `spec`",
             "line 20, `override 0.role`: there is no role `stat`: did you mean `state`?",
             "line 24, `override 1.paths`: there is no such key: did you mean `path`?",
@@ -174,4 +175,21 @@ fn a_mesh_is_needed_and_checked() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn a_long_file_with_many_faults_is_read_at_once() {
+    let rules: String = (0..5000).map(|i| format!("n{i} = \"dta\"\n")).collect();
+    let Err(Error::File { faults }) =
+        Layout::from_toml(&format!("mesh = {{ data = 2 }}\n[shard]\n{rules}"))
+    else {
+        panic!("it is read");
+    };
+    assert_eq!((faults.len(), faults[4999].line), (5000, 5002));
+
+    let Err(Error::File { faults }) = Layout::from_toml(&format!("mesh = {}", "[".repeat(9000)))
+    else {
+        panic!("it is read");
+    };
+    assert_eq!(faults.len(), 20);
 }
