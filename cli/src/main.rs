@@ -7,6 +7,7 @@ mod layouts;
 #[path = "../../examples/train_gpt/model.rs"]
 mod model;
 mod ops;
+mod out;
 mod probe;
 #[path = "../../examples/train_gpt/reference.rs"]
 mod reference;

@@ -1,11 +1,14 @@
 //! `shardax ops`: what each primitive can do, from the code itself.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 use shardax::xla::lower::{self, Argument};
 use shardax::{Layout, Mesh, OpInfo, Rule, catalogue};
+
+use crate::out;
 
 /// What to print.
 #[derive(Args)]
@@ -35,28 +38,23 @@ struct Row {
 
 /// Prints the table.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let rows: Result<Vec<Row>, String> = catalogue().iter().map(row).collect();
-    let rows = match rows {
-        Ok(rows) => rows,
-        Err(problem) => {
-            eprintln!("error: {problem}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if options.json {
-        match serde_json::to_string_pretty(&rows) {
-            Ok(text) => println!("{text}"),
-            Err(problem) => {
-                eprintln!("error: {problem}");
-                return ExitCode::FAILURE;
-            }
-        }
-    } else if options.markdown {
-        print!("{}", markdown(&rows));
-    } else {
-        print!("{}", aligned(&rows));
+    match print(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => out::failed(&*error),
     }
-    ExitCode::SUCCESS
+}
+
+fn print(options: &Options) -> Result<(), Box<dyn Error>> {
+    let rows: Result<Vec<Row>, String> = catalogue().iter().map(row).collect();
+    let rows = rows?;
+    if options.json {
+        out::line(serde_json::to_string_pretty(&rows)?)?;
+    } else if options.markdown {
+        out::text(markdown(&rows))?;
+    } else {
+        out::text(aligned(&rows))?;
+    }
+    Ok(())
 }
 
 fn row(info: &OpInfo) -> Result<Row, String> {

@@ -15,7 +15,7 @@ use shardax_core::{
     DType, Dim, Path, Role, Tensor, Tree, at, layout, mistake, scan, under, value_and_grad,
     vmap_named,
 };
-use shardax_sharding::Layout;
+use shardax_sharding::{AxisPart, Layout};
 
 /// The name of the dimension of examples, by which the layout is asked how they are split.
 const BATCH: &str = "batch";
@@ -192,12 +192,10 @@ impl Parts {
                 mistake("accumulate", faults.join("; "), None)
             }
         };
-        let sizes = axes
-            .names()
-            .iter()
-            .map(|axis| layout.mesh().axis_size(axis));
-        let pieces: usize = sizes.map(|size| size.unwrap_or(1)).product();
-        let multiple = pieces * micro_batches;
+        let parts = axes.names().iter().map(|axis| layout.mesh().part(axis));
+        let parts: Vec<AxisPart> = parts.flatten().collect();
+        let pieces: usize = parts.iter().map(|part| part.size).product();
+        let multiple = pieces.saturating_mul(micro_batches);
         if multiple == 0 || !examples.is_multiple_of(multiple) {
             let problem = match micro_batches {
                 0 => "there are 0 micro-batches".to_owned(),
@@ -224,8 +222,9 @@ impl Parts {
                 resolved.ok().map(|resolved| resolved.spec)
             });
             let split = spec.iter().flat_map(|spec| spec.entries());
-            let mut names = split.flat_map(|entry| entry.names());
-            is_split |= names.any(|name| axes.names().contains(name));
+            let names = split.flat_map(|entry| entry.names());
+            let mut of_gradient = names.filter_map(|name| layout.mesh().part(name));
+            is_split |= of_gradient.any(|own| parts.iter().any(|part| part.overlaps(own)));
         });
         let replicas = if is_split { 1 } else { pieces };
         Parts {
@@ -236,7 +235,10 @@ impl Parts {
             dtype,
             inner: match replicas {
                 1 => (*layout).clone(),
-                _ => (*layout).clone().shard(BATCH, ()),
+                _ => (*layout)
+                    .clone()
+                    .shard(BATCH, ())
+                    .shard_where_free(BATCH, ()),
             },
         }
     }

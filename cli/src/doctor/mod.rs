@@ -14,6 +14,7 @@ use shardax::xla::plugin::{
     self, CandidateState, Environment, Origin, Package, PluginFile, Progress,
 };
 
+use crate::out;
 use crate::probe::{self, Probe};
 
 /// The variables that Shardax reads.
@@ -100,16 +101,15 @@ struct Problem {
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let findings = examine(&Environment::of_process(), options.fetch);
-    if options.json {
-        match serde_json::to_string_pretty(&findings) {
-            Ok(json) => println!("{json}"),
-            Err(error) => {
-                eprintln!("the findings cannot be written as JSON: {error}");
-                return ExitCode::FAILURE;
-            }
-        }
-    } else {
-        print!("{}", text::write(&findings));
+    let written = match options.json {
+        true => match serde_json::to_string_pretty(&findings) {
+            Ok(json) => out::line(json),
+            Err(error) => Err(error.into()),
+        },
+        false => out::text(text::write(&findings)),
+    };
+    if let Err(error) = written {
+        return out::failed(&error);
     }
     match findings.probe {
         Some(_) => ExitCode::SUCCESS,

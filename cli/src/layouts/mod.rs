@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use shardax::train::Precision;
 use shardax::{
-    Array, CheckOptions, LayoutCheck, LayoutTable, Mesh, Partitioner, Runtime, Tensor, Tolerance,
-    jit,
+    Array, CheckOptions, Layout, LayoutCheck, LayoutTable, Mesh, Partitioner, Runtime, Tensor,
+    Tolerance, jit,
 };
 
 use crate::model::Gpt;
+use crate::out;
 use crate::reference::{self, Size};
 use crate::training::{Recipe, TrainState};
 use plan::{MICRO_BATCHES, Plan};
@@ -37,9 +38,9 @@ pub(crate) struct Options {
     /// A partitioner, shardy or gspmd [default: both]
     #[arg(long)]
     partitioner: Vec<Partitioner>,
-    /// Training steps
-    #[arg(long, default_value = "20")]
-    steps: NonZeroUsize,
+    /// Training steps, at most 10000
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    steps: u32,
     /// The element type that the model computes in
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
@@ -59,26 +60,30 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     match check(options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => out::failed(&*error),
     }
+}
+
+/// A strategy on a mesh under a partitioner.
+struct Case {
+    plan: Plan,
+    layout: Layout,
 }
 
 /// Whether all layouts are equal to one device.
 fn check(options: &Options) -> Result<bool, Box<dyn Error>> {
+    // One client for all meshes.
+    Runtime::shared(options.devices.get())?;
+    let cases = cases(options)?;
     let (config, batch) = options.reference.config();
     // Two examples for each device, so that every device can be one of data parallelism, and accumulate.
-    let batch = batch.max(MICRO_BATCHES * options.devices.get());
-    let (steps, window) = (options.steps.get(), config.context + 1);
+    let batch = batch.next_multiple_of(MICRO_BATCHES * options.devices.get());
+    let (steps, window) = (options.steps as usize, config.context + 1);
     let (precision, tolerance) = match options.dtype {
         Dtype::F32 => (Precision::F32, Tolerance::F32),
         Dtype::Bf16 => (Precision::BF16, Tolerance::BF16),
     };
     let recipe = Recipe::new(1e-3, precision);
-    // One client for all meshes.
-    Runtime::shared(options.devices.get())?;
 
     let tokens = jit(move || reference::tokens(config, batch, steps)).call(())?;
     let tokens = tokens.to_vec::<i32>()?;
@@ -96,55 +101,87 @@ fn check(options: &Options) -> Result<bool, Box<dyn Error>> {
 
     let mut table = LayoutTable::default();
     let mut heading = String::new();
-    for (plan, mesh) in cases(options)? {
-        for partitioner in options.partitioners() {
-            let layout = plan.strategy.layout(mesh.clone())?.partitioner(partitioner);
-            let row = check.row(&plan.to_string(), &layout, plan.step(recipe));
-            if !options.json {
-                if row.heading() != heading {
-                    heading = row.heading();
-                    println!("{heading}");
-                }
-                println!("{row}");
+    for Case { plan, layout } in cases {
+        let row = check.row(&plan.to_string(), &layout, plan.step(recipe));
+        if !options.json {
+            if row.heading() != heading {
+                heading = row.heading();
+                out::line(&heading)?;
             }
-            table.rows.push(row);
+            out::line(&row)?;
         }
+        table.rows.push(row);
     }
     match options.json {
-        true => println!("{}", serde_json::to_string_pretty(&table.to_json())?),
-        false => print!("{}", table.summary()),
+        true => out::line(serde_json::to_string_pretty(&table.to_json())?)?,
+        false => out::text(table.summary())?,
     }
     Ok(table.is_equal())
 }
 
-/// Strategies with meshes, in groups of one mesh.
-fn cases(options: &Options) -> Result<Vec<(Plan, Mesh)>, Box<dyn Error>> {
+/// Strategies with meshes, in groups of one mesh, under each partitioner.
+///
+/// # Errors
+///
+/// Everything that was asked for and cannot be checked.
+fn cases(options: &Options) -> Result<Vec<Case>, Box<dyn Error>> {
+    let (mut cases, mut faults) = (Vec::new(), Vec::new());
+    for (plan, mesh) in meshes(options, &mut faults)? {
+        for partitioner in options.partitioners() {
+            match plan.strategy.layout(mesh.clone()) {
+                Ok(layout) => cases.push(Case {
+                    plan: plan.clone(),
+                    layout: layout.partitioner(partitioner),
+                }),
+                Err(fault) => faults.push(fault.to_string()),
+            }
+        }
+    }
+    faults.dedup();
+    match faults.is_empty() {
+        true => Ok(cases),
+        false => Err(faults.join("\nerror: ").into()),
+    }
+}
+
+/// Strategies with meshes; strategies that were asked for and fit on none are faults.
+fn meshes(
+    options: &Options,
+    faults: &mut Vec<String>,
+) -> Result<Vec<(Plan, Mesh)>, Box<dyn Error>> {
+    let devices = options.devices.get();
     let plans = match options.strategy.is_empty() {
         true => Plan::all()?,
         false => options.strategy.clone(),
     };
     let mut cases = Vec::new();
-    if !options.mesh.is_empty() {
-        for mesh in &options.mesh {
-            mesh.check_devices(options.devices.get())?;
-            for plan in &plans {
-                cases.push((plan.clone(), mesh.clone()));
-            }
+    for mesh in &options.mesh {
+        match mesh.check_devices(devices) {
+            Ok(()) => cases.extend(plans.iter().map(|plan| (plan.clone(), mesh.clone()))),
+            Err(fault) => faults.push(fault.to_string()),
         }
+    }
+    if !options.mesh.is_empty() {
         return Ok(cases);
     }
-    for shape in plan::shapes(options.devices.get()) {
-        for plan in &plans {
+    let (config, _) = options.reference.config();
+    for plan in &plans {
+        let before = cases.len();
+        for shape in plan::shapes(devices) {
             let Some(mesh) = plan.mesh(&shape) else {
                 continue;
             };
             let mesh = mesh?;
             // Heads are not cut.
-            let (config, _) = options.reference.config();
             let parts = mesh.axis_size("model").unwrap_or(1);
             if config.heads.is_multiple_of(parts) {
                 cases.push((plan.clone(), mesh));
             }
+        }
+        if cases.len() == before && !options.strategy.is_empty() {
+            faults.push(format!(
+                "no grid of {devices} devices is for {plan}: name one with --mesh, or choose other --devices"
+            ));
         }
     }
     cases.sort_by_key(|(_, mesh)| mesh.to_string());

@@ -85,7 +85,9 @@ pub(super) fn shapes(devices: usize) -> Vec<Vec<usize>> {
     ];
     let mut shapes: Vec<Vec<usize>> = Vec::new();
     for shape in all {
-        let fits = shape.iter().product::<usize>() == devices && shape.iter().all(|&size| size > 1);
+        // On one device there is one mesh, and the partitioner has nothing to do.
+        let is_grid = shape.iter().all(|&size| size > 1) || shape == [1];
+        let fits = shape.iter().product::<usize>() == devices && is_grid;
         if fits && !shapes.contains(&shape) {
             shapes.push(shape);
         }
