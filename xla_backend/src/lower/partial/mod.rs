@@ -334,6 +334,7 @@ impl<'a> Search<'_, 'a, '_> {
         dimensions: impl Iterator<Item = (usize, [(Option<&'s Axes>, usize); 2])>,
         shards: &[AxisPart],
     ) -> Option<Vec<Split>> {
+        let mut seen: Vec<AxisPart> = Vec::new();
         let split = dimensions.filter_map(|(dimension, [(left, size), (right, _)])| {
             let known = |axes: Option<&'s Axes>| axes.filter(|axes| !axes.is_empty());
             let parts = |axes: &Axes| -> Option<Vec<AxisPart>> {
@@ -349,10 +350,16 @@ impl<'a> Search<'_, 'a, '_> {
                 }
                 (left, right) => parts(left.or(right)?)?,
             };
-            let is_taken = |part: &AxisPart| self.taken.iter().any(|taken| overlap(part, taken));
+            // What is known comes from several values and may have an axis twice.
+            let taken = || self.taken.iter().chain(&seen);
+            let is_taken = |part: &AxisPart| taken().any(|taken| overlap(part, taken));
             parts.truncate(parts.iter().position(is_taken).unwrap_or(parts.len()));
             let devices: usize = parts.iter().map(|part| part.size).product();
-            (devices > 1 && size.is_multiple_of(devices)).then_some(Split { dimension, parts })
+            let is_split = devices > 1 && size.is_multiple_of(devices);
+            is_split.then(|| {
+                seen.extend(&parts);
+                Split { dimension, parts }
+            })
         });
         let split: Vec<Split> = split.collect();
         (!split.is_empty()).then_some(split)
@@ -419,7 +426,12 @@ mod tests {
         };
         assert_eq!(cells(&[other_axis]), Some(vec![whole]));
         // Of a part, what is in it.
-        assert_eq!(cut(part(4, 4), &[part(1, 8)]), Some(vec![part(4, 4)]));
+        let inner = part(4, 4);
+        assert_eq!(cut(inner, &[whole, part(1, 4)]), Some(vec![inner]));
+        assert_eq!(
+            cut(inner, &[part(1, 8)]),
+            Some(vec![part(4, 2), part(8, 2)])
+        );
     }
 
     #[test]

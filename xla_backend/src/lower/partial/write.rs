@@ -212,7 +212,11 @@ impl Lowering<'_> {
                 true => self.annotations.axes(kept(d)),
                 false => axes.clone().open(),
             });
-        is_needed.then(|| entries.collect())
+        let spec: PartitionSpec = entries.collect();
+        let all = parts_of(&self.annotations, &spec);
+        let mut pairs = all.iter().enumerate();
+        let is_once = pairs.all(|(i, part)| !all[..i].iter().any(|other| overlap(part, other)));
+        (is_needed && is_once).then_some(spec)
     }
 
     fn partial_scatter(
