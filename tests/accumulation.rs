@@ -36,6 +36,7 @@ impl Net {
         let layer = |(h, layer): (Tensor, Layer)| {
             let hidden = h.dot(layer.up).gelu();
             let hidden = hidden.shard(&[BATCH, Dim::Unsharded, Dim::Logical("mlp")]);
+            let hidden = hidden.named("hidden");
             h + hidden.dot(layer.down)
         };
         let h = self
@@ -136,6 +137,45 @@ fn parts_give_the_loss_and_the_gradient_of_the_whole() {
     }
     let row = check.row("one device", &Layout::single(), step(8));
     assert_eq!(row.verdict, Verdict::Equal, "{row}");
+}
+
+/// Whatever splits the batch, and whether or not gradients keep a dimension of devices.
+#[test]
+fn layouts_of_one_s_own_are_accumulated_under_too() {
+    let check = LayoutCheck::new(
+        whole,
+        net(),
+        vec![tokens(32)],
+        CheckOptions::default().quick(),
+    );
+    let check = check.unwrap();
+    let on = |mesh: &str| Layout::new(mesh.parse().unwrap());
+    let grid = || on("data=2,model=4");
+    for layout in [
+        on("data=8")
+            .shard("batch", "data:(1)2")
+            .shard("mlp", "data:(2)4"),
+        on("data=8")
+            .shard("batch", "data")
+            .shard_every_parameter("data:(1)2"),
+        grid()
+            .shard_where_free("batch", "data")
+            .shard("embed", "data"),
+        grid()
+            .shard("batch", "data")
+            .shard_where_free("batch", "model"),
+        // What is said of a named value holds for it as it is named, also where it gets another dimension.
+        grid()
+            .shard("batch", "data")
+            .constrain("hidden", ("data", (), "model")),
+        grid()
+            .shard("batch", "data")
+            .shard_every_parameter("data")
+            .constrain("hidden", ("data", (), "model")),
+    ] {
+        let row = check.row("own", &layout, step(4));
+        assert_eq!(row.verdict, Verdict::Equal, "{layout}{row}");
+    }
 }
 
 /// Bytes of all-reduces of gradients, and how many there are, in a step.

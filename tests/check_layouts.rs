@@ -205,3 +205,18 @@ fn a_check_without_batches_is_an_error() {
     let error = check.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("there is no batch"), "{error}");
 }
+
+#[test]
+fn a_loss_of_several_numbers_is_refused() {
+    let step = |w: Tensor, x: Tensor| (w, x.dot(w), ());
+    let error = check_layouts(
+        step,
+        counted(&[8]),
+        batches(1),
+        &[],
+        CheckOptions::default(),
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("the loss of the step is f32[16]"), "{text}");
+    assert!(text.contains("return a scalar"), "{text}");
+}

@@ -190,6 +190,29 @@ fn options() {
     );
 }
 
+/// What no ring can be: a sequence that is split by a part of an axis, or has nothing.
+#[test]
+fn attention_without_a_ring() {
+    let mesh = || "data=4,model=2".parse::<Mesh>().unwrap();
+    let by_parts = Layout::new(mesh()).shard("seq", ("data:(1)2", "model"));
+    let batch_by_parts = Layout::new(mesh())
+        .shard("seq", "model")
+        .shard("batch", "data:(1)2");
+    let whole = Layout::new(mesh()).shard("seq", "model");
+    for (layout, keys) in [(by_parts, 8), (batch_by_parts, 8), (whole, 0)] {
+        let sizes = [8, keys, HEADS];
+        let options = AttentionOptions::default;
+        let wanted = run(None, sizes, options, None);
+        let found = run(Some(&layout), sizes, options, None);
+        for (f, w) in found.iter().flatten().zip(wanted.iter().flatten()) {
+            assert!(
+                (f - w).abs() <= 2e-5 * w.abs().max(1.0),
+                "{layout}: {f} instead of {w}"
+            );
+        }
+    }
+}
+
 /// `n - 1` turns of keys and values forward; backward as many again, and `n` of their cotangents.
 #[test]
 fn what_is_sent() {

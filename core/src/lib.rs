@@ -48,8 +48,8 @@ pub use literal::{Element, Literal, Number};
 pub use op::{
     Binary, Collective, CollectiveOp, Combine, Comparison, Cond, Constraint, Conv, ConvLayout,
     Cumulative, Custom, CustomLinear, CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims,
-    HostClosure, HostFunction, Manual, ManualAxis, Memory, Op, Policy, Reducer, Remat, Scan, Sort,
-    Target, TriangularSolve, Unary, While, Window,
+    HostClosure, HostFunction, Manual, ManualAxis, Memory, Name, Op, Policy, Reducer, Remat, Scan,
+    Sort, Target, TriangularSolve, Unary, While, Window,
 };
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};

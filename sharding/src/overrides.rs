@@ -90,6 +90,10 @@ impl Layout {
 
     /// Splits the values that the program calls `name`, by `Tensor::named`, as `spec` says.
     ///
+    /// The spec has an entry for each dimension where the value is named. A `vmap` around it, such as that of gradient
+    /// accumulation, puts in its own dimension, which is split as its name says or left to the partitioner; axes that split
+    /// that one are left out of the others.
+    ///
     /// ```
     /// use shardax_sharding::{Layout, Mesh};
     ///
@@ -183,6 +187,49 @@ impl Layout {
             true => spec.closed(),
             false => spec,
         }))
+    }
+}
+
+impl Layout {
+    /// [`Layout::follow`] for an activation into which `mapped` dimensions were put, one after the other: where, and what
+    /// annotations call them. The spec, of [`Layout::constrain`], has no entries for those.
+    ///
+    /// # Errors
+    ///
+    /// As of [`PartitionSpec::validate`].
+    pub fn follow_mapped(
+        &self,
+        spec: &PartitionSpec,
+        mapped: &[(usize, Dim)],
+        shape: &[usize],
+    ) -> Result<Resolved, Vec<SpecFault>> {
+        let role = Role::Activation;
+        if mapped.is_empty() || self.mesh().axes().is_empty() {
+            return self.follow(spec, role, None, shape);
+        }
+        let mut own = shape.to_vec();
+        for &(at, _) in mapped.iter().rev() {
+            own.remove(at);
+        }
+        let mut entries = spec.entries().to_vec();
+        if entries.len() != own.len() {
+            return Err(vec![SpecFault::Rank {
+                entries: entries.len(),
+                shape: own,
+            }]);
+        }
+        let mut dims = vec![Dim::Unsharded; entries.len()];
+        for &(at, dim) in mapped {
+            let axes = self.entry(dim);
+            for entry in &mut entries {
+                entry.retain(|axis| !axes.overlaps(axis));
+            }
+            entries.insert(at, axes);
+            dims.insert(at, dim);
+        }
+        let mut spec = PartitionSpec::from_iter(entries);
+        self.split_where_free(&mut spec, &dims);
+        self.follow(&spec, role, None, shape)
     }
 }
 
@@ -371,5 +418,33 @@ mod tests {
         let layout = layout().override_as("up", Role::State, ("?", "model"));
         let state = layout.resolve_leaf(Role::State, "up", None, &[8, 8]);
         assert_eq!(state.unwrap().spec.to_string(), r#"P(_, "model")"#);
+    }
+
+    #[test]
+    fn dimensions_put_into_a_named_value_keep_their_own_axes() {
+        let mesh = Mesh::new([("data", 2), ("model", 4)]).unwrap();
+        let layout = Layout::new(mesh).shard("batch", "data");
+        let spec = PartitionSpec::new(("data", "model"));
+        let follow = |mapped: &[(usize, Dim)], shape: &[usize]| {
+            let resolved = layout.follow_mapped(&spec, mapped, shape);
+            resolved.map(|resolved| resolved.spec.to_string())
+        };
+        let batch = Dim::Logical("batch");
+        let told = follow(&[(0, batch)], &[2, 3, 8]);
+        assert_eq!(told.as_deref(), Ok(r#"P("data", _, "model")"#));
+        let told = follow(&[(0, Dim::Open), (1, batch)], &[5, 2, 3, 8]);
+        assert_eq!(told.as_deref(), Ok(r#"P(?, "data", _, "model")"#));
+        let told = follow(&[(2, Dim::Open)], &[4, 8, 5]);
+        assert_eq!(told.as_deref(), Ok(r#"P("data", "model", ?)"#));
+        let faults = follow(&[(0, batch)], &[2, 3]).unwrap_err();
+        let shape = vec![3];
+        assert_eq!(faults, [SpecFault::Rank { entries: 2, shape }]);
+        let free = layout
+            .clone()
+            .shard("batch", ())
+            .shard_where_free("batch", ["data", "model"]);
+        let own = PartitionSpec::new(((), "model"));
+        let told = free.follow_mapped(&own, &[(0, batch)], &[2, 3, 8]).unwrap();
+        assert_eq!(told.spec.to_string(), r#"P("data", _, "model")"#);
     }
 }

@@ -150,7 +150,7 @@ impl Layout {
         })
     }
 
-    fn entry(&self, dim: Dim) -> Axes {
+    pub(crate) fn entry(&self, dim: Dim) -> Axes {
         match dim {
             Dim::Unsharded => Axes::default(),
             Dim::Open => Axes::default().open(),
@@ -171,7 +171,7 @@ impl Layout {
     }
 
     /// Does what [`Layout::shard_where_free`] says.
-    fn split_where_free(&self, spec: &mut PartitionSpec, dims: &[Dim]) {
+    pub(crate) fn split_where_free(&self, spec: &mut PartitionSpec, dims: &[Dim]) {
         for (index, dim) in dims.iter().enumerate() {
             let Dim::Logical(name) = dim else { continue };
             let free = self.rules().get(name).and_then(|rule| rule.free.as_ref());

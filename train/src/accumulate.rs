@@ -64,7 +64,7 @@ pub fn accumulate<P: Tree<Tensor>, B: Tree<Tensor>>(
     move |parameters, batch| {
         let weighted = |p: P, b: B| {
             let loss = f(p, b);
-            (loss, loss.zeros_like() + 1.0)
+            (loss, Tensor::scalar(1.0, loss.dtype()))
         };
         at(source, || {
             accumulated(micro_batches, &weighted, parameters, batch)
@@ -204,10 +204,12 @@ impl Parts {
                      {pieces} groups of devices"
                 ),
             };
-            let help = format!(
-                "make the batch a multiple of {}: each device takes its examples in as many equal parts",
-                multiple.max(pieces)
-            );
+            let help = match micro_batches {
+                0 => "take it in at least 1".to_owned(),
+                _ => format!(
+                    "make the batch a multiple of {multiple}: each device takes its examples in as many equal parts"
+                ),
+            };
             mistake("accumulate", problem, Some(help))
         }
         // A gradient that the layout splits over devices of the batch is reduced part by part.

@@ -209,3 +209,40 @@ impl Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn cases_of(arguments: &[&str]) -> Result<usize, String> {
+        let arguments = ["layouts"].iter().chain(arguments);
+        let options = Command::parse_from(arguments).options;
+        let cases = cases(&options).map_err(|error| error.to_string())?;
+        Ok(cases.len())
+    }
+
+    #[test]
+    fn what_is_asked_for_is_checked_or_an_error() {
+        assert_eq!(cases_of(&["--devices", "1", "--strategy", "fsdp"]), Ok(2));
+        let error = cases_of(&["--devices", "3", "--strategy", "megatron"]).unwrap_err();
+        assert!(
+            error.contains("no grid of 3 devices is for megatron"),
+            "{error}"
+        );
+        let error = cases_of(&["--mesh", "x=8", "--mesh", "data=2", "--strategy", "ddp"]);
+        let error = error.unwrap_err();
+        for part in [
+            "data=2 needs 2 devices, 8 are there",
+            "needs a mesh axis `data`",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

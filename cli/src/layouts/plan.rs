@@ -134,3 +134,19 @@ impl fmt::Display for Plan {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_devices_has_a_mesh() {
+        for devices in [1, 2, 3, 5, 8, 12, 16] {
+            let shapes = shapes(devices);
+            assert_eq!(shapes[0], [devices]);
+            for shape in shapes {
+                assert_eq!(shape.iter().product::<usize>(), devices);
+            }
+        }
+    }
+}

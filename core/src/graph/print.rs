@@ -131,7 +131,7 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         Op::ReducePrecision { exponent, mantissa } => {
             write!(f, " exponent={exponent} mantissa={mantissa}")
         }
-        Op::Name(name) => write!(f, " {name:?}"),
+        Op::Name(of) => write!(f, " {:?}", of.name),
         Op::Place(memory) => write!(f, " {}", memory.name()),
         Op::Shard(constraint) => {
             f.write_str(" (")?;

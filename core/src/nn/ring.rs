@@ -58,8 +58,10 @@ impl Split {
         let devices: usize = ring.names().iter().filter_map(size).product();
         let mut axes = queries.entries().iter().flat_map(Axes::names);
         let whole = axes.all(|axis| size(axis).is_some());
+        // Without keys, or queries, nothing goes round.
+        let is_empty = q.size(1) == 0 || k.size(1) == 0;
         let alike = queries == keys && queries.entries()[3].is_empty();
-        let fits = devices > 1 && whole && alike && problem.options.bias.is_none();
+        let fits = devices > 1 && whole && !is_empty && alike && problem.options.bias.is_none();
         fits.then_some(Split {
             queries,
             keys,

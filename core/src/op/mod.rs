@@ -23,8 +23,8 @@ use crate::types::{Shape, TensorType};
 pub use elementwise::{Binary, Combine, Comparison, Reducer, Unary};
 pub use manual::{Collective, CollectiveOp, Manual, ManualAxis};
 pub use parameters::{
-    Constraint, Conv, ConvLayout, Cumulative, DotDims, Fft, FftKind, GatherDims, Memory, Sort,
-    TriangularSolve, Window,
+    Constraint, Conv, ConvLayout, Cumulative, DotDims, Fft, FftKind, GatherDims, Memory, Name,
+    Sort, TriangularSolve, Window,
 };
 pub use regions::{
     Cond, Custom, CustomLinear, CustomRule, Foreign, HostClosure, HostFunction, Policy, Remat,
@@ -144,8 +144,8 @@ pub enum Op {
     OptimizationBarrier,
     /// The operand, without a derivative.
     StopGradient,
-    /// The operand; a policy of rematerialization knows it by this name.
-    Name(Arc<str>),
+    /// The operand; a policy of rematerialization and a layout know it by this name.
+    Name(Name),
     /// The operand, in another memory.
     Place(Memory),
     /// A loop with a fixed number of iterations.

@@ -231,6 +231,25 @@ pub struct Constraint {
     pub leaf: Option<Arc<str>>,
 }
 
+/// What a value is called.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The name.
+    pub name: Arc<str>,
+    /// The dimensions that `vmap` has put into the value since it was named, first to last: where, and what annotations
+    /// call them.
+    pub mapped: SmallVec<[(usize, Dim); 1]>,
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Self {
+        Name {
+            name: name.into(),
+            mapped: SmallVec::new(),
+        }
+    }
+}
+
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {

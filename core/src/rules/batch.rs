@@ -118,8 +118,12 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
         | Op::BitcastConvert(_)
         | Op::ReducePrecision { .. }
         | Op::StopGradient
-        | Op::Name(_)
         | Op::Place(_) => same(equation.op.clone(), d),
+        Op::Name(of) => {
+            let mut of = of.clone();
+            of.mapped.push((d, batch.name));
+            same(Op::Name(of), d)
+        }
         Op::Binary(_) | Op::Compare(_) | Op::Select => elementwise(equation, operands, size),
         Op::Broadcast { shape, dims } => {
             // Operand dimensions keep their order, so the batch stands after the one before it.

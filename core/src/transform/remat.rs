@@ -100,7 +100,7 @@ impl Policy {
                 matches!(op, Op::DotGeneral(dims) if dims.lhs_batch.is_empty())
             }
             Policy::Names(names) | Policy::Offload(names) => {
-                matches!(op, Op::Name(name) if names.iter().any(|n| **n == **name))
+                matches!(op, Op::Name(of) if names.iter().any(|n| **n == *of.name))
             }
         }
     }

@@ -11,7 +11,7 @@ mod table;
 
 use std::time::Instant;
 
-use shardax_core::{Function, On, Path, Role, Tensor, TensorType, Tree};
+use shardax_core::{Function, On, Path, Role, Tensor, TensorType, Tree, mistake};
 use shardax_sharding::{Layout, SpecFault};
 
 use crate::array::Array;
@@ -206,6 +206,11 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
         // lie in another way.
         let listed = |state: S, batch: B| {
             let (state, loss, gradients) = step(state, batch);
+            if loss.rank() != 0 {
+                let problem = format!("the loss of the step is {}", loss.ty());
+                let help = "return a scalar, such as the mean of the batch".to_owned();
+                mistake("check_layouts", problem, Some(help))
+            }
             let mut listed = Vec::new();
             gradients.visit_leaves(&mut Path::root(), &mut |_, g: &Tensor| listed.push(*g));
             (state, loss, listed)

@@ -79,8 +79,8 @@ fn unnamed(graph: &Graph, layout: &Layout) -> Vec<String> {
 
 fn named<'a>(graph: &'a Graph, names: &mut BTreeSet<&'a str>) {
     for equation in graph.equations() {
-        if let Op::Name(name) = &equation.op {
-            names.insert(name);
+        if let Op::Name(of) = &equation.op {
+            names.insert(&of.name);
         }
         for (_, region) in equation.op.regions() {
             named(region, names);

@@ -108,15 +108,15 @@ impl Lowering<'_> {
                 );
                 smallvec![self.assign(&text, &loc)]
             }
-            Op::Name(name) => {
+            Op::Name(of) => {
                 let ty = graph.ty(equation.operands[0]);
-                self.name(name, ty, equation.source, x[0]);
-                match self.annotations.named(name, x[0], ty) {
+                self.name(&of.name, ty, equation.source, x[0]);
+                match self.annotations.named(of, x[0], ty) {
                     Ok(None) => x,
                     Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
                     Err(faults) => {
                         self.fault(
-                            format!("a value {ty} named `{name}`"),
+                            format!("a value {ty} named `{}`", of.name),
                             equation.source,
                             faults,
                         );

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use shardax_core::{Constraint, ManualAxis, Role, TensorType};
+use shardax_core::{Constraint, ManualAxis, Name, Role, TensorType};
 use shardax_sharding::{
     Axes, AxisPart, Layout, Mesh, PartitionSpec, Partitioner, Resolved, SpecFault,
 };
@@ -168,15 +168,14 @@ impl<'a> Annotations<'a> {
     /// The operation that constrains a value of this name, if the layout says anything of it.
     pub(super) fn named(
         &self,
-        name: &str,
+        of: &Name,
         operand: Ssa,
         ty: &TensorType,
     ) -> Result<Option<String>, Vec<SpecFault>> {
-        let Some(spec) = self.layout.constraint_of(name) else {
+        let Some(spec) = self.layout.constraint_of(&of.name) else {
             return Ok(None);
         };
-        let role = Role::Activation;
-        let resolved = self.layout.follow(spec, role, None, &ty.shape)?;
+        let resolved = self.layout.follow_mapped(spec, &of.mapped, &ty.shape)?;
         Ok((!self.is_single()).then(|| self.state(&resolved, operand, ty)))
     }
 
