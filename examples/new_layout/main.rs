@@ -19,6 +19,7 @@ mod reference;
 mod training;
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -64,8 +65,11 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(&options.layout)
         .map_err(|error| format!("{}: {error}", options.layout.display()))?;
-    let layout = Layout::from_toml(&text)?;
-    println!("{layout}");
+    let layout = Layout::from_toml(&text)
+        .map_err(|error| format!("{}: {error}", options.layout.display()))?;
+    // Unlike `println`, an error where nobody reads any more, as in `new_layout .. | head`.
+    let mut out = io::stdout();
+    writeln!(out, "{layout}")?;
 
     let (config, batch) = Size::Tiny.config();
     let window = config.context + 1;
@@ -78,14 +82,19 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let compiled = jit(step).name("train_step").layout(&layout).donate(&[0]);
     if let Some(strategy) = &options.against {
         let sizes = layout.mesh().axes().iter().map(|axis| axis.size());
-        let known = strategy.layout(Mesh::new(strategy.axes().into_iter().zip(sizes))?)?;
+        let mesh = Mesh::new(strategy.axes().into_iter().zip(sizes))?;
+        mesh.check_devices(layout.mesh().device_count())?;
+        let known = strategy.layout(mesh)?;
         let other = jit(step).name(strategy.to_string()).layout(&known);
         for program in [other.compile(types())?, compiled.compile(types())?] {
             let totals = program.collectives()?.totals();
             let times: u64 = totals.iter().map(|total| total.times).sum();
             let sent: u64 = totals.iter().map(|total| total.bytes_sent).sum();
             let (name, sent) = (program.name(), human_bytes(sent));
-            println!("{name}: {times} collectives a step, in which a device sends {sent}");
+            writeln!(
+                out,
+                "{name}: {times} collectives a step, in which a device sends {sent}"
+            )?;
         }
     } else if options.check {
         let tokens = jit(move || reference::tokens(config, batch, 3)).call(())?;
@@ -95,13 +104,16 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let layouts = [("stationary".to_owned(), layout)];
         let batches = batches.collect::<Result<_, _>>()?;
         let table = check_layouts(step, state, batches, &layouts, CheckOptions::default())?;
-        println!("{table}");
+        writeln!(out, "{table}")?;
+        if !table.is_equal() {
+            return Err("the layout does not compute what one device computes".into());
+        }
     } else if let Some(cluster) = &options.cluster {
         let program = compiled.compile_for(cluster, types())?;
-        println!("{program}\n{}", program.collectives()?);
+        writeln!(out, "{program}\n{}", program.collectives()?)?;
     } else {
         let report = compiled.compile(types())?.report()?;
-        println!("{report}");
+        writeln!(out, "{report}")?;
         if let Some(path) = &options.html {
             std::fs::write(path, report.to_html())?;
         }

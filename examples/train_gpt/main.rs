@@ -17,6 +17,7 @@ mod sample;
 mod training;
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,7 +49,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
     // 1. A layout says what the names in the model's annotations mean on a mesh of devices.
     let layout = options.layout()?;
-    println!("{layout}");
+    // Unlike `println`, an error where nobody reads any more, as in `train_gpt | head`.
+    let mut out = io::stdout();
+    writeln!(out, "{layout}")?;
     let mut log = options.log.as_ref().map(Log::create).transpose()?;
 
     // 2. Tokens for every step: windows of a text, or those of the reference run.
@@ -83,7 +86,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(sharding) = parameter.sharding()
         && let Ok(drawn) = picture(sharding.spec(), sharding.mesh(), parameter.shape())
     {
-        println!("wte {drawn}");
+        writeln!(out, "wte {drawn}")?;
     }
 
     // 4. The training step is compiled once, and says what its devices tell each other.
@@ -94,9 +97,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let step = jit(step).name("train_step").layout(&layout).donate(&[0]);
     let types = state.types();
     let program = step.compile((types, TensorType::new(DType::I32, [batch, window])))?;
-    println!("{}", program.collectives()?);
+    writeln!(out, "{}", program.collectives()?)?;
     for remark in program.remarks() {
-        println!("note: {remark}");
+        writeln!(out, "note: {remark}")?;
     }
 
     // 5. Steps are launched without waiting, each on the state that the one before gives up.
@@ -135,11 +138,12 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let written = written.to_vec::<i32>()?;
         for row in 0..2 {
             let prompt = Text::decode(&prompts[row * config.context..][..config.context]);
-            println!("\n--- given {prompt:?}, the model goes on:");
-            println!(
+            writeln!(out, "\n--- given {prompt:?}, the model goes on:")?;
+            writeln!(
+                out,
                 "{}",
                 Text::decode(&written[row * CHARACTERS..][..CHARACTERS])
-            );
+            )?;
         }
     }
     Ok(())
