@@ -220,3 +220,21 @@ fn a_loss_of_several_numbers_is_refused() {
     assert!(text.contains("the loss of the step is f32[16]"), "{text}");
     assert!(text.contains("return a scalar"), "{text}");
 }
+
+/// All layouts would be equal.
+#[test]
+fn a_loss_that_is_nan_on_one_device_is_refused() {
+    let step = |w: Tensor, x: Tensor| (w, x.dot(w).mean(..) * f64::NAN, ());
+    let error = check_layouts(
+        step,
+        counted(&[8]),
+        batches(1),
+        &[],
+        CheckOptions::default(),
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(
+        text.contains("the loss of step 0 is NaN on one device"),
+        "{text}"
+    );
+}

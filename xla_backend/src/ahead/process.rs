@@ -28,13 +28,19 @@ pub(super) fn compile(request: &Request, limit: Duration) -> Result<Compiled, Ah
     let failed = |doing: &str, error: io::Error| AheadFault::NotStarted {
         reason: format!("cannot {doing}: {error}"),
     };
+    let unkept = |doing: &str, error: io::Error| AheadFault::NotStarted {
+        reason: format!(
+            "cannot {doing} in {}: {error}; set TMPDIR to a folder with some room",
+            std::env::temp_dir().display()
+        ),
+    };
     let folder = tempfile::Builder::new()
         .prefix("shardax-worker-")
         .tempdir()
-        .map_err(|error| failed("make a temporary folder", error))?;
+        .map_err(|error| unkept("make a folder", error))?;
     let path = folder.path();
     fs::write(path.join(REQUEST), request.encode_to_vec())
-        .map_err(|error| failed("write to the temporary folder", error))?;
+        .map_err(|error| unkept("write the program", error))?;
     let log = path.join("log");
     let start = || -> io::Result<Child> {
         let output = File::create(&log)?;

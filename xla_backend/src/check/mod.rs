@@ -62,8 +62,8 @@ impl CheckOptions {
 ///
 /// # Errors
 ///
-/// If the step does not run on one device, or there is no batch. What goes wrong under a layout is
-/// told in its row.
+/// If the step does not run on one device or its loss is NaN there, or there is no batch. What goes wrong under a
+/// layout is told in its row.
 ///
 /// ```no_run
 /// use shardax_core::{Tensor, value_and_grad};
@@ -229,6 +229,14 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
             let (next, loss, found) = step.call((state, batch))?;
             state = next;
             losses.extend(read(&loss)?);
+            if self.reference.is_empty() && losses.iter().any(|loss| loss.is_nan()) {
+                return Err(Error::Call {
+                    program: "step".to_owned(),
+                    faults: vec![format!(
+                        "the loss of step {i} is NaN on one device: there is nothing to compare it with"
+                    )],
+                });
+            }
             if i == 0 {
                 gradients = leaves(&found)?;
             }
