@@ -56,7 +56,8 @@ fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            // Nobody may be there to read it, and then nothing is to be done about it.
+            let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -115,7 +116,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let report = compiled.compile(types())?.report()?;
         writeln!(out, "{report}")?;
         if let Some(path) = &options.html {
-            std::fs::write(path, report.to_html())?;
+            std::fs::write(path, report.to_html())
+                .map_err(|error| format!("{}: {error}", path.display()))?;
         }
     }
     Ok(())
