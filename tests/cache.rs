@@ -283,3 +283,26 @@ fn a_process_is_killed_while_it_writes() {
     cache().put(&CacheKey::new(&[b"another"]), b"program");
     assert!(!entries(&compiled).iter().any(temporary));
 }
+
+/// A program of many collectives that do not depend on each other is compiled anew: loaded, it could hang.
+#[test]
+fn independent_collectives_are_not_kept() -> Result<()> {
+    let folder = scratch("independent");
+    let runtime = Runtime::shared(8)?.with_cache(CompileCache::open(&folder, 1 << 30));
+    let sums = |count: usize| -> Result<bool> {
+        let split = PartitionSpec::new(((), "data"));
+        let region = move |x: Tensor| {
+            // Each of its own element type, or XLA joins them.
+            let types = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
+            let sum = |i: usize| psum(x.index(0, i).cast(types[i]), "data");
+            (0..count).map(sum).collect::<Vec<Tensor>>()
+        };
+        let region = manual("data", split, PartitionSpec::whole(), region);
+        let program = jit(region).name("sums").layout(&data8()).runtime(&runtime);
+        let types = TensorType::new(DType::F32, [count, 8]);
+        Ok(program.compile(types)?.is_from_cache())
+    };
+    assert!(!sums(5)? && !sums(5)?);
+    assert!(!sums(1)? && sums(1)?);
+    Ok(())
+}

@@ -10,8 +10,9 @@ use shardax_sharding::Mesh;
 use crate::array::Programs;
 use crate::cache::{CacheKey, CompileCache};
 use crate::error::Result;
-use crate::pjrt::{Client, CompileOptions, LoadedExecutable, Plugin};
+use crate::pjrt::{Client, CompileOptions, HOST_PLATFORM, LoadedExecutable, Plugin};
 use crate::plugin::{Environment, PluginFile, Progress};
+use crate::report::HloModule;
 
 /// A client, with what compiling for it needs.
 #[derive(Clone, Debug)]
@@ -160,6 +161,7 @@ impl Runtime {
     ) -> Result<(LoadedExecutable, bool)> {
         let client = self.client();
         let key = CacheKey::new(&[
+            KEPT,
             identity.as_bytes(),
             &options.encode(),
             self.plugin_hash(),
@@ -177,7 +179,9 @@ impl Runtime {
             }
         }
         let executable = client.compile(text.as_bytes(), options)?;
-        if let Ok(bytes) = executable.serialize() {
+        if can_be_kept(&executable)
+            && let Ok(bytes) = executable.serialize()
+        {
             self.cache().put(&key, &bytes);
         }
         Ok((executable, false))
@@ -188,6 +192,23 @@ impl Runtime {
         let devices = self.client().devices().iter().take(count);
         devices.map(|device| device.id()).collect()
     }
+}
+
+/// Which programs are kept: those of another rule are not those that are wanted now.
+const KEPT: &[u8] = b"at most two collectives at once";
+
+/// Collectives that a device of the CPU client can be in at once: there is a thread for each device that
+/// launches its program, and at least another one for each in the pool.
+const CONCURRENT: usize = 2;
+
+/// Whether a program does not hang when it is loaded again: see `report/order.rs`.
+fn can_be_kept(executable: &LoadedExecutable) -> bool {
+    if executable.client().platform_name() != HOST_PLATFORM {
+        return true;
+    }
+    let module = executable.optimized_program();
+    let module = module.and_then(|program| HloModule::decode(&program.code));
+    module.is_ok_and(|module| module.concurrent_collectives() <= CONCURRENT)
 }
 
 fn found() -> Result<&'static Found> {

@@ -10,6 +10,7 @@ use crate::axes::Axes;
 use crate::error::Error;
 use crate::layout::{Every, Layout};
 use crate::resolve::Role;
+use crate::rule::Rule;
 use crate::spec::PartitionSpec;
 
 /// What an override may be for, as it is written.
@@ -93,11 +94,14 @@ impl Layout {
         let _ = writeln!(out, "partitioner = {}", quoted(&partitioner));
 
         let entries = |axes: &Axes| list_of(&strings(axes));
-        let plain = self.rules().iter();
+        // In the order in which they will be read: names of the first table come first.
+        let mut rules: Vec<&Rule> = self.rules().iter().collect();
+        rules.sort_by_key(|rule| (rule.axes.is_none(), rule.free.is_none()));
+        let plain = rules.iter();
         let plain =
             plain.filter_map(|rule| Some((rule.name.clone(), entries(rule.axes.as_ref()?))));
         table(&mut out, "shard", plain);
-        let free = self.rules().iter();
+        let free = rules.iter();
         let free = free.filter_map(|rule| Some((rule.name.clone(), entries(rule.free.as_ref()?))));
         table(&mut out, "shard_where_free", free);
         let stored = self.storage_rules().iter();
@@ -108,7 +112,7 @@ impl Layout {
         let every = every.filter(|(_, (_, axes))| !axes.is_empty());
         let every = every.map(|((name, _), (_, axes))| (name.to_owned(), entries(axes)));
         table(&mut out, "every", every);
-        let priorities = self.rules().iter();
+        let priorities = rules.iter();
         let priorities =
             priorities.filter_map(|rule| Some((rule.name.clone(), rule.priority?.to_string())));
         table(&mut out, "priority", priorities);

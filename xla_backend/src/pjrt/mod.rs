@@ -35,6 +35,7 @@ pub use compiled::{CompiledMemoryStats, OptimizedProgram};
 pub use event::Event;
 pub use executable::LoadedExecutable;
 pub use execute::{ExecuteOptions, Execution};
+pub(crate) use foreign::HOST_PLATFORM;
 pub use foreign::{HOST_TARGET, Handler, HostCall, HostCalls, HostFunction};
 pub(crate) use hlo::donated_inputs;
 pub use hlo::{AliasKind, InputAlias};

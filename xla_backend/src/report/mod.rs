@@ -16,6 +16,7 @@ mod explain;
 mod groups;
 mod hlo;
 mod memory;
+mod order;
 mod page;
 mod parts;
 mod proto;

@@ -28,8 +28,9 @@ pub type Handler = unsafe extern "C" fn(call_frame: *mut c_void) -> *mut c_void;
 /// The target by which a program calls a closure; the attribute `id` (i64) is what [`HostCalls::add`] gave.
 pub const HOST_TARGET: &str = "shardax_host";
 
-/// The platform on which closures can be called: operands are in memory that the process reads.
-const HOST_PLATFORM: &str = "cpu";
+/// The platform on which closures can be called: its devices are the process itself, and operands in
+/// memory that it reads.
+pub(crate) const HOST_PLATFORM: &str = "cpu";
 
 impl Client {
     /// Registers a handler as target of a `custom_call` with `api_version = 4`, on the platform of this client.
