@@ -5,6 +5,7 @@ use shardax_core::Graph;
 use shardax_sharding::{Layout, Role};
 
 use super::program::{Input, Output};
+use super::remarks::remarks;
 use crate::error::{Error, Result};
 use crate::lower::Module;
 use crate::report::{
@@ -75,7 +76,9 @@ impl CompiledFrom<'_> {
             }),
             memory,
         };
-        Report::new(&subject, options)
+        let mut report = Report::new(&subject, options)?;
+        report.remarks = remarks(self.inputs, self.graph, self.layout);
+        Ok(report)
     }
 }
 

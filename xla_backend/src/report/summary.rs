@@ -70,6 +70,9 @@ pub struct Report {
     pub memory: Option<MemoryReport>,
     /// What is probably not meant.
     pub warnings: Vec<Warning>,
+    /// What is worth knowing of the layout though nothing is wrong, a sentence each: rules and overrides that
+    /// match nothing, choices that were made, arguments that nobody annotated.
+    pub remarks: Vec<String>,
     #[serde(skip)]
     pub(super) shape: Mesh,
     #[serde(skip)]
@@ -245,6 +248,7 @@ impl Report {
             collectives,
             totals,
             memory: subject.memory,
+            remarks: Vec::new(),
             shape: subject.mesh.clone(),
             placed: subject.arguments.clone(),
         })

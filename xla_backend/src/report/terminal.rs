@@ -19,6 +19,7 @@ impl fmt::Display for Report {
         self.write_collectives(f)?;
         self.write_totals(f)?;
         self.write_memory(f)?;
+        self.write_remarks(f)?;
         self.write_warnings(f)
     }
 }
@@ -113,6 +114,18 @@ impl Report {
             )?;
         }
         Ok(())
+    }
+
+    fn write_remarks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.remarks.is_empty() {
+            return Ok(());
+        }
+        let count = self.remarks.len();
+        write!(f, "\n{count} remark{} on the layout", plural(count as u64))?;
+        for remark in &self.remarks {
+            write!(f, "\n{}", wrapped(remark, 2))?;
+        }
+        writeln!(f)
     }
 
     fn write_warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

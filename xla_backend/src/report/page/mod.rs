@@ -72,6 +72,7 @@ impl Report {
         );
         self.figures(&mut page);
         self.warnings_section(&mut page);
+        self.remarks_section(&mut page);
         page.push_str("<h2>Mesh</h2>\n");
         page.push_str(&svg::mesh(&self.shape));
         self.traffic(&mut page);
@@ -105,7 +106,11 @@ impl Report {
             };
             figures.push((human_bytes(needed.0), needed.1));
         }
-        figures.push((self.warnings.len().to_string(), "warnings"));
+        let warnings = match self.warnings.len() {
+            1 => "warning",
+            _ => "warnings",
+        };
+        figures.push((self.warnings.len().to_string(), warnings));
         page.push_str("<div class=\"figures\">\n");
         for (number, what) in figures {
             add(
@@ -114,6 +119,17 @@ impl Report {
             );
         }
         page.push_str("</div>\n");
+    }
+
+    fn remarks_section(&self, page: &mut String) {
+        if self.remarks.is_empty() {
+            return;
+        }
+        page.push_str("<h2>Remarks on the layout</h2>\n<ul>\n");
+        for remark in &self.remarks {
+            add(page, format_args!("<li>{}</li>\n", escape(remark)));
+        }
+        page.push_str("</ul>\n");
     }
 
     fn warnings_section(&self, page: &mut String) {
