@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release --example new_layout -- examples/new_layout/stationary.toml
-//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --against megatron
+//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --against fsdp+megatron
 //! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --check
 //! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --cluster h100:1x8
 //! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --html report.html
@@ -82,9 +82,18 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let compiled = jit(step).name("train_step").layout(&layout).donate(&[0]);
     if let Some(strategy) = &options.against {
-        let sizes = layout.mesh().axes().iter().map(|axis| axis.size());
+        let devices = layout.mesh().device_count();
+        let sizes: Vec<usize> = match strategy.axes().len() {
+            1 => vec![devices],
+            _ => layout
+                .mesh()
+                .axes()
+                .iter()
+                .map(|axis| axis.size())
+                .collect(),
+        };
         let mesh = Mesh::new(strategy.axes().into_iter().zip(sizes))?;
-        mesh.check_devices(layout.mesh().device_count())?;
+        mesh.check_devices(devices)?;
         let known = strategy.layout(mesh)?;
         let other = jit(step).name(strategy.to_string()).layout(&known);
         for program in [other.compile(types())?, compiled.compile(types())?] {
@@ -102,7 +111,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let tokens: Vec<i32> = tokens.to_vec()?;
         let batches = tokens.chunks(batch * window);
         let batches = batches.map(|tokens| Array::from_slice(tokens, [batch, window]));
-        let layouts = [("stationary".to_owned(), layout)];
+        let name = options.layout.file_stem().unwrap_or_default();
+        let layouts = [(name.to_string_lossy().into_owned(), layout)];
         let batches = batches.collect::<Result<_, _>>()?;
         let table = check_layouts(step, state, batches, &layouts, CheckOptions::default())?;
         writeln!(out, "{table}")?;
