@@ -5,7 +5,7 @@
 
 use shardax::nn::{AttentionOptions, attention};
 use shardax::prelude::*;
-use shardax::train::{AdamW, Moments};
+use shardax::train::{AdamW, Moments, accumulate};
 use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport};
 use shardax::{Chip, Cluster};
 
@@ -47,9 +47,21 @@ fn loss(layers: Stack<Layer>, #[shard(batch, seq, embed)] x: Tensor) -> Tensor {
 }
 
 fn step(state: State, x: Tensor) -> (State, Tensor) {
-    let adam = AdamW::default();
     let of = |layers: Stack<Layer>| loss(layers, x);
     let (loss, gradients) = value_and_grad(of)(state.layers.clone());
+    updated(state, loss, gradients)
+}
+
+/// How many parts the batch is taken in by `step_in_parts`.
+const PARTS: usize = 2;
+
+fn step_in_parts(state: State, x: Tensor) -> (State, Tensor) {
+    let (loss, gradients) = accumulate(PARTS, loss)(state.layers.clone(), x);
+    updated(state, loss, gradients)
+}
+
+fn updated(state: State, loss: Tensor, gradients: Stack<Layer>) -> (State, Tensor) {
+    let adam = AdamW::default();
     let (layers, moments) = adam.update(state.layers, gradients, state.moments, state.step);
     let step = state.step + 1;
     let state = State {
@@ -79,6 +91,15 @@ fn types() -> (State<TensorType>, TensorType) {
 }
 
 fn compiled(strategy: &str, mesh: &str, nodes: usize) -> CollectiveReport {
+    compiled_step(step, strategy, mesh, nodes)
+}
+
+fn compiled_step(
+    step: fn(State, Tensor) -> (State, Tensor),
+    strategy: &str,
+    mesh: &str,
+    nodes: usize,
+) -> CollectiveReport {
     let strategy: Strategy = strategy.parse().unwrap();
     let layout = strategy.layout(mesh.parse().unwrap()).unwrap();
     let cluster = Cluster::new(Chip::H100, nodes, 8).unwrap();
@@ -120,28 +141,45 @@ fn moved_in_all(report: &CollectiveReport) -> u64 {
 /// Bytes of all parameters.
 const MODEL: u64 = (LAYERS * 2 * EMBED * MLP) as u64 * BF16;
 
-/// A gradient is reduced into shards, and parameters are gathered once after the update (ZeRO-2), or in
-/// each pass (ZeRO-3). ZeRO-1 has whole gradients, so it reduces them whole.
+/// A gradient is reduced into shards, and parameters are gathered once after the update (ZeRO-1 and 2), or
+/// in each pass (ZeRO-3).
 #[test]
 fn zero_reduces_gradients_into_shards_and_gathers_parameters() {
-    for (strategy, reduced, scattered, gathered) in [
-        ("zero1", MODEL, 0, MODEL),
-        ("zero2", 0, MODEL, MODEL),
-        ("zero3", 0, MODEL, 2 * MODEL),
+    for (strategy, scattered, gathered) in [
+        ("zero1", MODEL, MODEL),
+        ("zero2", MODEL, MODEL),
+        ("zero3", MODEL, 2 * MODEL),
     ] {
         let report = compiled(strategy, "data=8", 1);
-        for (kind, bytes) in [
-            (AllReduce, reduced),
-            (ReduceScatter, scattered),
-            (AllGather, gathered),
-        ] {
+        for (kind, bytes) in [(ReduceScatter, scattered), (AllGather, gathered)] {
             assert_eq!(
                 moved(&report, kind, &["data"]),
                 bytes,
                 "{strategy} {report}"
             );
         }
-        assert_eq!(moved_in_all(&report), reduced + scattered + gathered);
+        assert_eq!(moved_in_all(&report), scattered + gathered);
+    }
+}
+
+/// Under ZeRO-1 a device has whole sums, in f32, which are reduced into shards after the last part. Under
+/// ZeRO-2 it has shards, so every part is reduced.
+#[test]
+fn accumulation_scatters_once_where_state_alone_is_split() {
+    for (strategy, in_loop, after, gathered) in [
+        ("zero1", 0, 2 * MODEL, MODEL),
+        ("zero2", PARTS as u64 * MODEL, 0, MODEL),
+    ] {
+        let report = compiled_step(step_in_parts, strategy, "data=8", 1);
+        let scattered = |is_in_loop: bool| -> u64 {
+            let found = report.of(ReduceScatter, &["data"]);
+            let found = found.filter(|c| c.loops.is_empty() != is_in_loop);
+            found.map(|c| c.times * c.payload_bytes).sum()
+        };
+        assert_eq!(scattered(true), in_loop, "{strategy} {report}");
+        assert_eq!(scattered(false), after, "{strategy} {report}");
+        assert_eq!(moved(&report, AllGather, &["data"]), gathered);
+        assert_eq!(moved_in_all(&report), in_loop + after + gathered);
     }
 }
 

@@ -84,7 +84,7 @@ impl Layout {
     ///     "\
     /// ~ vocab -> not split, was model
     /// + seq -> model where free
-    /// + every state -> data   (optimizer state)
+    /// + every state -> data   (optimizer state and summed gradients)
     /// "
     /// );
     /// # Ok::<(), shardax_sharding::Error>(())
@@ -276,7 +276,7 @@ mod tests {
         let diff = before.diff_of(&after, &arrays).unwrap();
         assert_eq!(
             diff.to_string(),
-            "+ every state -> data   (optimizer state)\n\
+            "+ every state -> data   (optimizer state and summed gradients)\n\
              ~ moments.first.up P(\"data\", \"model\"), was P(_, \"model\"): 32 bytes a device, were \
              64\n\
              all arrays: 96 bytes a device, were 128\n"

@@ -135,7 +135,8 @@ impl Layout {
     /// [`Layout::shard_every_parameter`] splits parameters: ZeRO-2.
     ///
     /// Gradients are summed into shards and stay so, and the optimizer updates shards. Parameters are
-    /// whole along these axes, and gathered once after the update.
+    /// whole along these axes, and gathered once after the update. Gradient accumulation over
+    /// micro-batches adds shards up, and reduces every micro-batch.
     #[must_use]
     pub fn shard_every_gradient(mut self, axes: impl Into<Axes>) -> Self {
         self.every_gradient = axes.into();
@@ -145,8 +146,10 @@ impl Layout {
     /// Splits all optimizer state over `axes`, as [`Layout::shard_every_parameter`] splits parameters:
     /// ZeRO-1.
     ///
-    /// The optimizer updates shards, and the parameters are gathered once after the update. Parameters
-    /// and gradients are whole along these axes.
+    /// Gradients are summed into shards, as the optimizer needs them, which updates shards, and the
+    /// parameters are gathered once after the update. Parameters are whole along these axes. So it is
+    /// [`Layout::shard_every_gradient`] but for gradient accumulation over micro-batches: that adds up
+    /// whole gradients on each device, and reduces them into shards once, after the last micro-batch.
     #[must_use]
     pub fn shard_every_state(mut self, axes: impl Into<Axes>) -> Self {
         self.every_state = axes.into();

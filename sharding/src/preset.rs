@@ -194,9 +194,9 @@ impl Layout {
         Preset::Ddp.layout(mesh)
     }
 
-    /// Data parallelism that splits the optimizer's state over `data`. Each device updates its shard of
-    /// the parameters, which are gathered afterwards. Rajbhandari et al., "ZeRO: Memory Optimizations
-    /// Toward Training Trillion Parameter Models", 2020.
+    /// Data parallelism that splits the optimizer's state over `data`. Gradients are reduced into shards
+    /// once a step, each device updates its shard of the parameters, and these are gathered afterwards.
+    /// Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
     ///
     /// ```
     /// # use shardax_sharding::{Error, Layout, Mesh};
@@ -211,7 +211,8 @@ impl Layout {
         Preset::Zero1.layout(mesh)
     }
 
-    /// Data parallelism that splits gradients and the optimizer's state over `data`.
+    /// Data parallelism that splits gradients and the optimizer's state over `data`: [`Layout::zero1`] in
+    /// which what gradient accumulation adds up is a shard too.
     ///
     /// ```
     /// # use shardax_sharding::{Error, Layout, Mesh};

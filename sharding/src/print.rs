@@ -31,7 +31,7 @@ impl Every {
         match self {
             Every::Parameter => AT_REST,
             Every::Gradient => "   (gradients and optimizer state)",
-            Every::State => "   (optimizer state)",
+            Every::State => "   (optimizer state and summed gradients)",
         }
     }
 }

@@ -21,11 +21,11 @@ pub enum Role {
     /// A parameter where it is used, gathered over the axes that split it at rest only: the rules for an
     /// activation.
     ParameterAtUse,
-    /// The gradient of a parameter: the rules for the parameter at rest, and inside them that of
-    /// [`Layout::shard_every_gradient`].
+    /// The gradient of a parameter, summed over devices: the rules for the parameter at rest, and inside
+    /// them those of [`Layout::shard_every_gradient`] and [`Layout::shard_every_state`].
     Gradient,
-    /// What an optimizer keeps of a parameter: the rules for the gradient, and inside them that of
-    /// [`Layout::shard_every_state`].
+    /// What an optimizer keeps of a parameter: the rules for the gradient, which an optimizer needs
+    /// where the state lies. Overrides can tell the two apart.
     State,
 }
 
@@ -35,8 +35,7 @@ impl Role {
         match self {
             Role::Activation | Role::ParameterAtUse => &[],
             Role::Parameter => &[Every::Parameter],
-            Role::Gradient => &[Every::Parameter, Every::Gradient],
-            Role::State => &[Every::Parameter, Every::Gradient, Every::State],
+            Role::Gradient | Role::State => &[Every::Parameter, Every::Gradient, Every::State],
         }
     }
 
@@ -482,7 +481,7 @@ mod tests {
         let two = base.clone().shard_every_gradient("data");
         let three = base.shard_every_parameter("data");
         for (layout, expected) in [
-            (one, [whole, whole, split]),
+            (one, [whole, split, split]),
             (two, [whole, split, split]),
             (three, [split, split, split]),
         ] {
@@ -504,8 +503,9 @@ mod tests {
             resolved.unwrap().spec.to_string()
         };
         assert_eq!(spec(Role::Parameter), r#"P("data", _, _)"#);
-        assert_eq!(spec(Role::Gradient), r#"P("data", "model", _)"#);
-        assert_eq!(spec(Role::State), r#"P(("data", "replica"), "model", _)"#);
+        let summed = r#"P(("data", "replica"), "model", _)"#;
+        assert_eq!(spec(Role::Gradient), summed);
+        assert_eq!(spec(Role::State), summed);
     }
 
     #[test]

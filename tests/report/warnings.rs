@@ -194,29 +194,31 @@ fn gradients_that_are_reduced_for_each_micro_batch_are_a_warning() {
         });
         gradient
     };
-    let layout = Layout::ddp(data8()).unwrap();
-    let report = report_of(accumulate, &layout, (model(), f32s([4, 64, WIDTH])));
-    let warnings = only(&report, ReductionPerMicroBatch);
-    let mut tensors: Vec<&str> = warnings
-        .iter()
-        .flat_map(|w| &w.tensors)
-        .map(String::as_str)
-        .collect();
-    tensors.sort_unstable();
-    assert_eq!(
-        tensors,
-        ["blocks.down", "blocks.up", "embedding"],
-        "{report}"
-    );
-    for warning in warnings {
-        assert!(
-            warning.message.contains("in every one of 4 iterations"),
-            "{warning}"
+    for layout in [Layout::ddp(data8()), Layout::zero1(data8())] {
+        let types = (model(), f32s([4, 64, WIDTH]));
+        let report = report_of(accumulate, &layout.unwrap(), types);
+        let warnings = only(&report, ReductionPerMicroBatch);
+        let mut tensors: Vec<&str> = warnings
+            .iter()
+            .flat_map(|w| &w.tensors)
+            .map(String::as_str)
+            .collect();
+        tensors.sort_unstable();
+        assert_eq!(
+            tensors,
+            ["blocks.down", "blocks.up", "embedding"],
+            "{report}"
         );
+        for warning in warnings {
+            assert!(
+                warning.message.contains("in every one of 4 iterations"),
+                "{warning}"
+            );
+        }
+        // Each micro-batch has all gradients, in the loop over layers and outside.
+        let gradients = 4 * (VOCAB * WIDTH + 2 * LAYERS * WIDTH * HIDDEN) as u64;
+        assert_eq!(warnings.iter().map(|w| w.bytes).sum::<u64>(), 4 * gradients);
     }
-    // Each micro-batch has all gradients, in the loop over layers and outside.
-    let gradients = 4 * (VOCAB * WIDTH + 2 * LAYERS * WIDTH * HIDDEN) as u64;
-    assert_eq!(warnings.iter().map(|w| w.bytes).sum::<u64>(), 4 * gradients);
 }
 
 #[test]
@@ -227,6 +229,7 @@ fn accumulation_that_reduces_once_or_into_shards_has_no_warning() {
     };
     for layout in [
         Layout::ddp(data8()).unwrap(),
+        Layout::zero1(data8()).unwrap(),
         Layout::zero2(data8()).unwrap(),
         Layout::fsdp(data8()).unwrap(),
     ] {

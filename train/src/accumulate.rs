@@ -6,7 +6,8 @@
 //! devices that split the batch get a dimension of their own, which the loop keeps: each device adds up
 //! the gradients of its own examples, and the sum over devices is taken after the loop. Where the
 //! layout splits gradients over those devices (ZeRO-2 and 3) a device has no room for a whole sum, so
-//! each part is reduced into shards.
+//! each part is reduced into shards. A layout that splits optimizer state alone (ZeRO-1) has that room:
+//! whole sums are reduced into shards after the loop.
 
 use std::panic::Location;
 
@@ -35,8 +36,9 @@ const KEYS: &str = "give the batch a key for each example, `key.split_array(exam
 /// tokens that are not masked, use [`accumulate_weighted`].
 ///
 /// Gradients are added in f32 (f64 where they are that), and returned in the parameters' types and
-/// where the layout wants gradients. Unless the layout splits gradients over the devices of the batch, each
-/// gradient is reduced over those devices once, after the last part.
+/// where the layout wants gradients. Each gradient is reduced over the devices of the batch once, after
+/// the last part, unless the layout splits gradients over those devices by more than its rule for every
+/// state ([`Layout::shard_every_state`]): then each part is reduced into shards.
 ///
 /// In `f`, an annotation `batch` concerns the examples of one part. Drawing from a random key that
 /// comes from outside of `f`, or of a seed, is a mistake, for every part would draw the same numbers:
@@ -212,15 +214,17 @@ impl Parts {
             };
             mistake("accumulate", problem, Some(help))
         }
-        // A gradient that the layout splits over devices of the batch is reduced part by part.
+        // A gradient that the layout splits over devices of the batch is reduced part by part. What the
+        // rule for every state splits is whole while it is added up: that is ZeRO-1 and not 2.
+        let summing = (*layout).clone().shard_every_state(());
         let (mut is_split, mut dtype) = (false, DType::F32);
         parameters.visit_leaves(&mut Path::root(), &mut |path, p| {
             if p.dtype() == DType::F64 {
                 dtype = DType::F64;
             }
-            let dims = path.dims();
+            let (dims, name) = (path.dims(), path.to_string());
             let spec = dims.and_then(|dims| {
-                let resolved = layout.resolve(Role::Gradient, &dims, &p.shape());
+                let resolved = summing.resolve_leaf(Role::Gradient, &name, Some(&dims), &p.shape());
                 resolved.ok().map(|resolved| resolved.spec)
             });
             let split = spec.iter().flat_map(|spec| spec.entries());

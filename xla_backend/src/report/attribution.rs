@@ -87,7 +87,9 @@ impl Attribution {
             })
             .collect();
         // Which arguments are parameters has to be known before what reaches their updates.
-        attribution.find_parameters(graph, &inputs, layout);
+        // While they are added up, gradients are whole along what the rule for every state splits.
+        let summing = layout.clone().shard_every_state(());
+        attribution.find_parameters(graph, &inputs, &summing);
         let outputs: Vec<_> = (0..graph.outputs().len())
             .map(|result| Reached {
                 sums: BTreeSet::from([result]),

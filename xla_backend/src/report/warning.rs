@@ -32,7 +32,8 @@ pub enum WarningKind {
     /// An argument or result above [`ReportOptions::replicated_bytes`] is whole on every device.
     ReplicatedTensor,
     /// A loop reduces in every iteration what it only adds up, as gradients of micro-batches. Where the
-    /// layout splits gradients over the same axes, as ZeRO-2 and 3 do, it has to, and that is no warning.
+    /// layout splits gradients over the same axes while they are added up, as ZeRO-2 and 3 do, it has to,
+    /// and that is no warning.
     ReductionPerMicroBatch,
 }
 
