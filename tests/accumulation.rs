@@ -4,7 +4,7 @@ use shardax::prelude::*;
 use shardax::random::Key;
 use shardax::train::{accumulate, accumulate_weighted};
 use shardax::xla::report::{CollectiveKind, CollectiveReport};
-use shardax::{CheckOptions, LayoutCheck, Verdict, remat, trace};
+use shardax::{CheckOptions, LayoutCheck, Role, Verdict, remat, trace};
 
 /// Rows are looked up in the table and multiplied by it again, as a tied embedding is.
 #[derive(Clone, Debug, Module)]
@@ -89,7 +89,7 @@ fn updated(net: Net, loss: Tensor, gradients: Net) -> (Net, Tensor, Net) {
     let mut next = gradients.leaves().into_iter();
     let updated = net.replace_leaves(&mut |path, p| {
         let updated = *p - next.next().unwrap() * 0.1;
-        updated.shard_leaf(path, shardax::Role::Parameter)
+        updated.shard_leaf(path, Role::Parameter)
     });
     (updated, loss, gradients)
 }
@@ -165,6 +165,19 @@ fn layouts_of_one_s_own_are_accumulated_under_too() {
         grid()
             .shard("batch", "data")
             .shard_where_free("batch", "model"),
+        // State alone, over some of what splits the batch, or over something else as well.
+        on("replica=2,data=4")
+            .shard("batch", ("replica", "data"))
+            .shard_every_state("data"),
+        grid()
+            .shard("batch", "data")
+            .shard_every_state(("data", "model")),
+        // One gradient by its path.
+        on("data=8").shard("batch", "data").override_as(
+            "layers.up",
+            Role::Gradient,
+            ((), "data", ()),
+        ),
         // What is said of a named value holds for it as it is named, also where it gets another dimension.
         grid()
             .shard("batch", "data")
@@ -208,6 +221,21 @@ fn each_gradient_is_reduced_once_however_many_parts_there_are() {
                 );
             }
         }
+    }
+}
+
+/// The sum of a gradient that an override splits is a shard too.
+#[test]
+fn a_gradient_that_is_split_by_its_path_is_reduced_part_by_part() {
+    let layout = layout("ddp", "data=8");
+    let layout = layout.override_as("layers.*", Role::Gradient, ((), "data", ()));
+    for parts in [2, 4] {
+        let (bytes, _) = reduced(&report(&layout, parts), &["data"]);
+        let expected = BYTES * parts as u64;
+        assert!(
+            (expected..=expected + 64 * parts as u64).contains(&bytes),
+            "{bytes} {expected}"
+        );
     }
 }
 
