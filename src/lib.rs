@@ -41,10 +41,11 @@ pub mod prelude {
     pub use crate::random::Key;
     pub use crate::{
         Array, ArrayTree, DType, Dim, Layout, Leaf, Mesh, Module, PartitionSpec, Partitioner, Path,
-        Preset, Stack, Strategy, Tensor, TensorType, Tree, TypeTree, all_gather, all_to_all,
-        axis_index, axis_size, concatenate, cond, einsum, fori_loop, grad, jit, jvp, manual, nn,
-        pmax, pmean, ppermute, psum, reduce_scatter, remat, s, scan, scope, shard, stack, switch,
-        tree_map, tree_zip, value_and_grad, vjp, vmap, while_loop,
+        Preset, Stack, Strategy, Tensor, TensorType, Tree, TypeTree, all_gather,
+        all_gather_invariant, all_to_all, axis_index, axis_size, broadcast_from, concatenate, cond,
+        einsum, fori_loop, grad, jit, jvp, manual, nn, pmax, pmean, ppermute, psum, pvary,
+        reduce_scatter, remat, s, scan, scope, shard, stack, switch, tree_map, tree_zip,
+        value_and_grad, vjp, vmap, while_loop,
     };
 }
 
