@@ -239,8 +239,30 @@ pub fn axis_size(axes: impl Into<Axes>) -> usize {
     axes.iter().map(|axis| axis.size()).product()
 }
 
-/// The value, marked as one of each device's own although it is the same on all: its gradient is not
-/// summed over the devices at this place, but where the mark is put. (JAX's `pvary`.)
+/// The value, marked as one of each device's own although it is the same on all. Nothing is sent.
+/// (JAX's `pvary`.)
+///
+/// The gradient of a value that all devices hold in common is summed over them; that of a marked one is
+/// each device's own, and the sum is taken where the mark is, if `grad` goes so far. So mark
+/// parameters before `grad` where the sum is to be made by hand, by a ring or in eight bits: without the
+/// mark the gradient is summed already, and a second sum is as many times too large as there are devices.
+///
+/// ```
+/// use shardax_core::{DType, Tensor, TensorType, grad, manual, psum, pvary, trace, under};
+/// use shardax_sharding::{Layout, Mesh, PartitionSpec};
+///
+/// let layout = Layout::new(Mesh::new([("data", 8)])?);
+/// let specs = (PartitionSpec::whole(), PartitionSpec::new(("data",)));
+/// let gradient = manual("data", specs, PartitionSpec::whole(), |(w, x): (Tensor, Tensor)| {
+///     let own = grad(|w: Tensor| x.dot(w).square().sum(..))(pvary(w, "data"));
+///     assert_eq!(own.ty().to_string(), "f32[2]{data}");
+///     psum(own, "data")
+/// });
+/// let types = (TensorType::new(DType::F32, [2]), TensorType::new(DType::F32, [16, 2]));
+/// let program = under(&layout, || trace(|w: Tensor, x: Tensor| gradient((w, x)), types))?;
+/// assert_eq!(program.output_types()[0].to_string(), "f32[2]");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn pvary<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
     each("pvary", tree, axes.into(), CollectiveOp::Vary)

@@ -30,14 +30,31 @@ const EVERY: [(&str, Every); 3] = [
 impl Layout {
     /// Reads a layout from TOML, the inverse of [`Layout::to_toml`].
     ///
-    /// Only `mesh` must be there. Axes are a name or a list of names, as in [`Axes`]; `[]` is not split.
-    /// A spec is a list with an entry for each dimension, in which `"_"` is not split either.
+    /// Only `mesh` must be there. These are all keys:
+    ///
+    /// | key | value | as |
+    /// |---|---|---|
+    /// | `mesh` | a table of axes, major first, and their sizes | [`Mesh::new`](crate::Mesh::new) |
+    /// | `partitioner` | `"shardy"` or `"gspmd"` | [`Layout::partitioner`] |
+    /// | `[shard]` | names of dimensions and axes | [`Layout::shard`] |
+    /// | `[shard_where_free]` | names of dimensions and axes | [`Layout::shard_where_free`] |
+    /// | `[shard_parameters]` | names of dimensions and axes | [`Layout::shard_parameters`] |
+    /// | `[every]` | `parameter`, `gradient`, `state`, and axes | [`Layout::shard_every_parameter`], [`Layout::shard_every_gradient`], [`Layout::shard_every_state`] |
+    /// | `[priority]` | names of dimensions and whole numbers from 0 | [`Layout::priority`] |
+    /// | `[[override]]` | `path`, a pattern, and `spec` | [`Layout::override_spec`] |
+    /// | `[[override]]` with `role` | `parameter`, `parameter_at_use`, `gradient` or `state` | [`Layout::override_as`] |
+    /// | `[constrain]` | names of values and specs | [`Layout::constrain`] |
+    ///
+    /// Axes are a name or a list of names, major first, as in [`Axes`]: `"data:(1)2"` is a part of an
+    /// axis, and `"?"` among them leaves the dimension open for the partitioner to split further. `[]` is
+    /// not split. A spec is a list with an entry for each dimension, in which `"_"` is not split either.
+    /// Of several overrides that match a path, the last one holds.
     ///
     /// ```
     /// use shardax_sharding::{Layout, Mesh, Role};
     ///
     /// let text = r#"
-    /// mesh = { data = 2, model = 4 }
+    /// mesh = { data = 4, model = 2 }
     /// partitioner = "shardy"
     ///
     /// [shard]
@@ -47,8 +64,14 @@ impl Layout {
     /// [shard_where_free]
     /// seq = "model"
     ///
+    /// [shard_parameters]
+    /// embed = "data:(1)2"
+    ///
     /// [every]
     /// state = "data"
+    ///
+    /// [priority]
+    /// mlp = 1
     ///
     /// [[override]]
     /// path = "blocks.*.wqkv"
@@ -58,12 +81,14 @@ impl Layout {
     /// [constrain]
     /// scores = ["data", "?"]
     /// "#;
-    /// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+    /// let mesh = Mesh::new([("data", 4), ("model", 2)])?;
     /// let layout = Layout::new(mesh)
     ///     .shard("batch", "data")
     ///     .shard("mlp", "model")
     ///     .shard_where_free("seq", "model")
+    ///     .shard_parameters("embed", "data:(1)2")
     ///     .shard_every_state("data")
+    ///     .priority("mlp", 1)
     ///     .override_as("blocks.*.wqkv", Role::State, ((), ("data", "model")))
     ///     .constrain("scores", ("data", "?"));
     /// assert_eq!(Layout::from_toml(text)?, layout);

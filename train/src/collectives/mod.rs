@@ -26,7 +26,12 @@
 //!
 //! Leaves of one element type travel together as one vector (tensor fusion, as in Horovod): a tree of
 //! many small parameters costs as many messages as one large one. In a region that leaves axes to the
-//! compiler, a leaf that is split along those is gathered for this; a region over all axes avoids it.
+//! compiler, such as one over `data` beside tensor parallelism, a leaf that is split along those is
+//! gathered for this: use [`psum`] there, which sums each leaf as it lies, or a region over all axes.
+//!
+//! Of a value that all devices hold in common they make, as `psum` does, `n` times that value. The
+//! gradient of parameters that are common to all devices is summed already: mark them with
+//! [`pvary`](shardax_core::pvary) before `grad`, so that each device has its own to be summed here.
 //!
 //! # References
 //!

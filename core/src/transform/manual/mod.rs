@@ -28,7 +28,7 @@ pub(crate) use derivative::{jvp_manual, transpose_manual};
 /// The specs of a tree's leaves: how each is cut into blocks.
 ///
 /// A [`PartitionSpec`] stands for every leaf of a tree; it may have fewer entries than a leaf has
-/// dimensions, which are whole then. A tuple has specs for each part of a tuple. [`Leaves`] has a
+/// dimensions, the others being whole. A tuple has specs for each part of a tuple. [`Leaves`] has a
 /// spec for each leaf.
 pub trait Specs<T> {
     /// The specs in the order of the leaves of `tree`.
@@ -42,7 +42,22 @@ impl Specs<()> for () {
     }
 }
 
-/// A spec for each leaf of a tree.
+/// A spec for each leaf of a tree: a tree of specs, of the same structure.
+///
+/// ```
+/// use shardax_core::{DType, Leaves, Tensor, TensorType, manual, trace, under};
+/// use shardax_sharding::{Layout, Mesh, PartitionSpec};
+///
+/// let layout = Layout::new(Mesh::new([("data", 4)])?);
+/// let [rows, columns] = [PartitionSpec::new(("data",)), PartitionSpec::new(((), "data"))];
+/// let f = manual("data", Leaves(vec![rows.clone(), columns]), rows, |x: Vec<Tensor>| {
+///     x[0].dot(x[1].swap_axes(0, 1))
+/// });
+/// let types = vec![TensorType::new(DType::F32, [8, 4]), TensorType::new(DType::F32, [3, 16])];
+/// let program = under(&layout, || trace(f, types))?;
+/// assert_eq!(program.output_types()[0].to_string(), "f32[8,3]");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Leaves<S>(pub S);
 
@@ -98,6 +113,10 @@ specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5);
 /// is a mistake if that is not known: sum it, gather it, or name the axis. The type of a value says
 /// over which axes it may differ, `f32[8]{data}`.
 ///
+/// Specs say how values lie in the region. Around it their annotations decide: an argument of a jitted
+/// function that has none lies whole on every device, and each takes its block of it, so annotate the
+/// arguments of the step.
+///
 /// What the function captures is whole on every device. Where the layout has one device, every axis
 /// is of size 1, and the function is computed as it stands.
 ///
@@ -105,7 +124,7 @@ specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5);
 /// of them contribute, once; that of a value of each device's own is its own. So
 /// `psum(loss)` outside of `grad`, inside of it, or a psum of parts of the loss have the same
 /// gradient, that of the one number. A gradient by a common value is common too, and must not be
-/// summed again.
+/// summed again; to make the sum yourself, mark the value by [`pvary`](crate::pvary) first.
 ///
 /// ```
 /// use shardax_core::{DType, Tensor, TensorType, manual, psum, trace, under};
