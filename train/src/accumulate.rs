@@ -40,6 +40,9 @@ const KEYS: &str = "give the batch a key for each example, `key.split_array(exam
 /// the last part, unless the layout splits gradients over those devices by more than its rule for every
 /// state ([`Layout::shard_every_state`]): then each part is reduced into shards.
 ///
+/// The batch lies as the step that calls this annotates its own argument (`#[shard(batch, _)] tokens`); without
+/// an annotation every device holds all of it.
+///
 /// In `f`, an annotation `batch` concerns the examples of one part. Drawing from a random key that
 /// comes from outside of `f`, or of a seed, is a mistake, for every part would draw the same numbers:
 /// make a key for each example a leaf of the batch
