@@ -6,6 +6,7 @@ use shardax_sharding::PartitionSpec;
 
 use super::Dims;
 use crate::graph::Graph;
+use crate::types::TensorType;
 use crate::varying::{Varying, interned};
 
 /// A mesh axis that a region takes into its own hands.
@@ -58,6 +59,15 @@ impl Manual {
     pub fn named_by(spec: &PartitionSpec) -> Varying {
         let entries = spec.entries().iter();
         Varying::new(entries.flat_map(|entry| entry.names().iter().map(String::as_str)))
+    }
+
+    /// The block of a value of this type that a device has.
+    pub(crate) fn block(&self, ty: &TensorType, spec: &PartitionSpec) -> TensorType {
+        let counts = self.blocks(spec);
+        let sizes = ty.shape.iter().zip(&counts);
+        let shape: Vec<usize> = sizes.map(|(size, count)| size / count).collect();
+        let varying = ty.varying.union(Manual::named_by(spec));
+        ty.with_shape(shape).with_varying(varying)
     }
 
     /// How many blocks there are along each dimension.

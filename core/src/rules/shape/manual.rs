@@ -12,13 +12,8 @@ impl Rule<'_> {
     pub(super) fn manual(&self, manual: &Manual) -> Result<Types, Fault> {
         let (body, own) = (&manual.body, manual.names());
         let specs = manual.inputs.iter();
-        let blocks = self.operands.iter().zip(specs).map(|(ty, spec)| {
-            let counts = manual.blocks(spec);
-            let sizes = ty.shape.iter().zip(&counts);
-            let shape: Vec<usize> = sizes.map(|(size, count)| size / count).collect();
-            let varying = ty.varying.union(Manual::named_by(spec));
-            ty.with_shape(shape).with_varying(varying)
-        });
+        let pairs = self.operands.iter().zip(specs);
+        let blocks = pairs.map(|(ty, spec)| manual.block(ty, spec));
         let taken = body.inputs().iter().map(|&i| body.ty(i).clone());
         if self.operands.len() != body.inputs().len() || !blocks.eq(taken) {
             return self.argument_error("operands are not what the region takes".into());

@@ -183,7 +183,7 @@ fn manual_at<A: Tree<Tensor>, R: Tree<Tensor>>(
     let mut position = 0;
     let block = |_: &Tensor| {
         let (_, ty) = &own[position];
-        let block = block_of(&region, ty, &region.inputs[position]);
+        let block = region.block(ty, &region.inputs[position]);
         position += 1;
         block
     };
@@ -224,15 +224,6 @@ fn labeled<T: Tree<Tensor>>(
         all.push((path.leaf_of(what), ty(t)));
     });
     all
-}
-
-/// The block of a value that a device has.
-fn block_of(region: &Manual, ty: &TensorType, spec: &PartitionSpec) -> TensorType {
-    let counts = region.blocks(spec);
-    let sizes = ty.shape.iter().zip(&counts);
-    let shape: Vec<usize> = sizes.map(|(size, count)| size / count).collect();
-    let varying = ty.varying.union(Manual::named_by(spec));
-    ty.with_shape(shape).with_varying(varying)
 }
 
 /// The axes that the region takes, with their sizes.
