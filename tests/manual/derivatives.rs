@@ -18,6 +18,11 @@ fn reference(w: Tensor, x: Tensor) -> Tensor {
     x.dot(w).tanh().square().sum(..)
 }
 
+/// A region over `data` that takes weights whole and rows split, and returns one number.
+fn total(f: impl Fn((Tensor, Tensor)) -> Tensor) -> impl Fn((Tensor, Tensor)) -> Tensor {
+    manual("data", (whole(), split()), whole(), f)
+}
+
 fn reference_gradients() -> (Vec<f32>, Vec<f32>) {
     let both = jit(|w: Tensor, x: Tensor| grad(|(w, x): (Tensor, Tensor)| reference(w, x))((w, x)));
     let (w, x) = both.call((counted(&[3, 2]), counted(&[16, 3]))).unwrap();
@@ -39,11 +44,7 @@ fn check(f: impl Fn(Tensor, Tensor) -> (Tensor, Tensor) + Copy) {
 #[test]
 fn the_sum_inside_of_the_region() {
     check(|w, x| {
-        let loss = |(w, x): (Tensor, Tensor)| {
-            manual("data", (whole(), split()), whole(), |(w, x)| {
-                psum(reference(w, x), "data")
-            })((w, x))
-        };
+        let loss = |(w, x): (Tensor, Tensor)| total(|(w, x)| psum(reference(w, x), "data"))((w, x));
         grad(loss)((w, x))
     });
 }
@@ -107,22 +108,17 @@ fn gathered_weights() {
 fn permutes_exchanges_and_scatters() {
     check(|w, x| {
         let loss = |(w, x): (Tensor, Tensor)| {
-            manual(
-                "data",
-                (whole(), split()),
-                whole(),
-                |(w, x): (Tensor, Tensor)| {
-                    let count = axis_size("data");
-                    let next = ppermute(x, "data", (0..count).map(|i| (i, (i + 3) % count)));
-                    let rows = all_to_all(next.reshape([2, 3]).repeat(4, 0), "data", 0, 0);
-                    let rows = all_to_all(rows, "data", 0, 0)
-                        .reshape([2, 4, 3])
-                        .index(1, 0);
-                    let own = reference(w, rows);
-                    let spread = own.broadcast_to([8]) / 8.0;
-                    psum(reduce_scatter(spread, "data", 0).sum(..), "data")
-                },
-            )((w, x))
+            total(|(w, x): (Tensor, Tensor)| {
+                let count = axis_size("data");
+                let next = ppermute(x, "data", (0..count).map(|i| (i, (i + 3) % count)));
+                let rows = all_to_all(next.reshape([2, 3]).repeat(4, 0), "data", 0, 0);
+                let rows = all_to_all(rows, "data", 0, 0)
+                    .reshape([2, 4, 3])
+                    .index(1, 0);
+                let own = reference(w, rows);
+                let spread = own.broadcast_to([8]) / 8.0;
+                psum(reduce_scatter(spread, "data", 0).sum(..), "data")
+            })((w, x))
         };
         grad(loss)((w, x))
     });
@@ -132,36 +128,25 @@ fn permutes_exchanges_and_scatters() {
 fn through_scan_remat_custom_rules_and_vmap() {
     check(|w, x| {
         let loss = |(w, x): (Tensor, Tensor)| {
-            manual(
-                "data",
-                (whole(), split()),
-                whole(),
-                |(w, x): (Tensor, Tensor)| {
-                    // Rows one by one; the carry starts in common and becomes each device's own.
-                    let zero = Tensor::scalar(0.0, DType::F32);
-                    let (sum, _) = scan(zero, x, |sum: Tensor, x: Tensor| {
-                        let own = remat(|(w, x): (Tensor, Tensor)| x.dot(w).tanh())((w, x));
-                        let same =
-                            custom_vjp(|x: Tensor| x, |x: Tensor| (x, ()), |(), ct: Tensor| ct);
-                        (sum + same(own).square().sum(..), ())
-                    });
-                    psum(sum, "data")
-                },
-            )((w, x))
+            total(|(w, x): (Tensor, Tensor)| {
+                // Rows one by one; the carry starts in common and becomes each device's own.
+                let zero = Tensor::scalar(0.0, DType::F32);
+                let (sum, _) = scan(zero, x, |sum: Tensor, x: Tensor| {
+                    let own = remat(|(w, x): (Tensor, Tensor)| x.dot(w).tanh())((w, x));
+                    let same = custom_vjp(|x: Tensor| x, |x: Tensor| (x, ()), |(), ct: Tensor| ct);
+                    (sum + same(own).square().sum(..), ())
+                });
+                psum(sum, "data")
+            })((w, x))
         };
         grad(loss)((w, x))
     });
     check(|w, x| {
         let loss = |(w, x): (Tensor, Tensor)| {
-            manual(
-                "data",
-                (whole(), split()),
-                whole(),
-                |(w, x): (Tensor, Tensor)| {
-                    let each = vmap(|x: Tensor| psum(x.dot(w).tanh().square().sum(..), "data"));
-                    each(x).sum(..)
-                },
-            )((w, x))
+            total(|(w, x): (Tensor, Tensor)| {
+                let each = vmap(|x: Tensor| psum(x.dot(w).tanh().square().sum(..), "data"));
+                each(x).sum(..)
+            })((w, x))
         };
         grad(loss)((w, x))
     });
@@ -172,11 +157,7 @@ fn through_scan_remat_custom_rules_and_vmap() {
 fn regions_inside_of_scan_and_vmap() {
     check(|w, x| {
         let loss = |(w, x): (Tensor, Tensor)| {
-            let one = |w: Tensor, x: Tensor| {
-                manual("data", (whole(), split()), whole(), |(w, x)| {
-                    psum(reference(w, x), "data")
-                })((w, x))
-            };
+            let one = |w: Tensor, x: Tensor| total(|(w, x)| psum(reference(w, x), "data"))((w, x));
             let halves = x.reshape([8, 2, 3]).transpose([1, 0, 2]);
             let zero = Tensor::scalar(0.0, DType::F32);
             let (first, _) = scan(zero, halves, |sum: Tensor, x: Tensor| {
@@ -203,26 +184,17 @@ fn sum_around(x: Tensor) -> Tensor {
 #[test]
 fn values_that_the_program_says_are_common() {
     check(|w, x| {
-        let loss = |(w, x): (Tensor, Tensor)| {
-            manual("data", (whole(), split()), whole(), |(w, x)| {
-                sum_around(reference(w, x))
-            })((w, x))
-        };
+        let loss = |(w, x): (Tensor, Tensor)| total(|(w, x)| sum_around(reference(w, x)))((w, x));
         grad(loss)((w, x))
     });
     // Of a value that is common already nothing is written, also for a batch.
     check(|w, x| {
         let loss = |(w, x): (Tensor, Tensor)| {
-            manual(
-                "data",
-                (whole(), split()),
-                whole(),
-                |(w, x): (Tensor, Tensor)| {
-                    let w = assume_invariant(w, "data");
-                    let each = vmap(|x: Tensor| sum_around(reference(w, x.expand_dims(0))));
-                    assume_invariant(each(x).sum(..), "data")
-                },
-            )((w, x))
+            total(|(w, x): (Tensor, Tensor)| {
+                let w = assume_invariant(w, "data");
+                let each = vmap(|x: Tensor| sum_around(reference(w, x.expand_dims(0))));
+                assume_invariant(each(x).sum(..), "data")
+            })((w, x))
         };
         grad(loss)((w, x))
     });
@@ -237,11 +209,7 @@ fn values_that_the_program_says_are_common() {
 
 #[test]
 fn forward_mode_agrees() {
-    let f = |(w, x): (Tensor, Tensor)| {
-        manual("data", (whole(), split()), whole(), |(w, x)| {
-            psum(reference(w, x), "data")
-        })((w, x))
-    };
+    let f = |(w, x): (Tensor, Tensor)| total(|(w, x)| psum(reference(w, x), "data"))((w, x));
     let slope = move |w: Tensor, x: Tensor| {
         let along = (w.cos(), x.sin());
         let (_, forward) = jvp(f, (w, x), along);
