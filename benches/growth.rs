@@ -64,7 +64,8 @@ fn lowered(graph: &Graph) -> Result<usize, Box<dyn Error>> {
         layout: &layout,
         arguments: &arguments,
         results: &results,
-    })?;
+    })
+    .map_err(shardax::xla::Error::from)?;
     Ok(module.text().len())
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A model is a struct that derives [`Module`], with [`shard`] annotations that name the dimensions of its
 //! arrays. A [`Layout`] says which axes of a [`Mesh`] of devices split which names, and [`jit`] compiles a
-//! function for it. The [`prelude`] has what most programs need, [`train`] what training adds, [`xla`] the
-//! runtime and the reports on compiled programs.
+//! function for it. The [`prelude`] has what most programs need, [`train`] what training adds, [`run`] the host's side of a
+//! training run, [`xla`] the runtime and the reports on compiled programs.
 //!
 //! ```no_run
 //! use shardax::prelude::*;
@@ -24,6 +24,7 @@
 
 pub use shardax_core::*;
 pub use shardax_macros::{Module, shard};
+pub use shardax_run as run;
 pub use shardax_sharding::{
     Chip, Cluster, Layout, LayoutDiff, Link, Mesh, Partitioner, Preset, StoredArray, Strategy,
     picture,

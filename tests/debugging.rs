@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use shardax::prelude::*;
+use shardax::xla::pjrt::Error as RuntimeError;
 use shardax::xla::{Error, Result};
 use shardax::{Literal, cond, host_call, host_effect, vmap, while_loop};
 
@@ -279,7 +280,7 @@ fn what_a_host_function_refuses_is_an_error_at_its_line() -> Result<()> {
         })
         .layout(&layout);
         let outcome = program.call(batch(&EIGHT)).and_then(|y| y.item::<f32>());
-        let Err(error @ Error::HostFunction(_)) = outcome else {
+        let Err(error @ Error::Runtime(RuntimeError::HostFunction(_))) = outcome else {
             panic!("{outcome:?}")
         };
         assert_eq!(

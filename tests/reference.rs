@@ -12,7 +12,8 @@ use std::error::Error;
 
 use shardax::Partitioner;
 use shardax::prelude::*;
-use shardax::train::{Precision, run_ahead};
+use shardax::run::run_ahead;
+use shardax::train::Precision;
 
 use model::Gpt;
 use reference::Size;

@@ -99,7 +99,7 @@ fn lowering(info: &OpInfo) -> Result<String, String> {
         arguments: &arguments,
         results: &results,
     });
-    let module = module.map_err(|e| text(&e))?;
+    let module = module.map_err(|faults| text(&shardax::xla::Error::from(faults)))?;
     let mut names: Vec<&str> = Vec::new();
     for word in module
         .identity()

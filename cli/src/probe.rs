@@ -232,10 +232,11 @@ fn run_on_all(
     for input in executable.input_types() {
         for (number, device) in (0u32..).zip(executable.devices()) {
             let bytes = number.to_le_bytes();
-            numbers.push(client.buffer_from_host(&bytes, input.dtype, &input.shape, *device)?);
+            numbers.push(client.buffer_from_host(&bytes, input.element, &input.dims, *device)?);
         }
     }
     let execution =
         executable.execute(1, |device, _| &numbers[device], &ExecuteOptions::default())?;
-    execution.outputs.iter().map(Buffer::to_host).collect()
+    let read = |output: &Buffer| Ok(output.to_host()?);
+    execution.outputs.iter().map(read).collect()
 }

@@ -44,6 +44,28 @@ pub enum DType {
 }
 
 impl DType {
+    /// All of them.
+    pub const ALL: [DType; 18] = [
+        DType::Bool,
+        DType::I4,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U4,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::F8E4M3FN,
+        DType::F8E5M2,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+        DType::C64,
+    ];
+
     /// The name as it is printed and as StableHLO spells it in a dense type, `bf16` or `f8e4m3fn`.
     pub const fn name(self) -> &'static str {
         match self {

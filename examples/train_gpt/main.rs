@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use shardax::picture;
 use shardax::prelude::*;
-use shardax::train::{Log, Meter, Progress, Text, run_ahead};
+use shardax::run::{Log, Meter, Progress, Text, run_ahead};
 
 use model::Gpt;
 use options::Options;

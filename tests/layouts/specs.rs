@@ -132,7 +132,7 @@ fn random_specs_work_or_are_refused() -> Result<()> {
                 );
                 equal += 1;
             }
-            Err(error @ Error::Pjrt(_)) => panic!("round {round}, {place:?} {layout}: {error}"),
+            Err(error @ Error::Runtime(_)) => panic!("round {round}, {place:?} {layout}: {error}"),
             Err(error) => {
                 assert!(error.to_string().len() > 20, "{error}");
                 refused += 1;

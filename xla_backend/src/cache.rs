@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
+use shardax_pjrt::Error as RuntimeError;
+use shardax_pjrt::find::{Environment, hex};
 
 use crate::error::{Error, Result};
-use crate::plugin::{Environment, hex};
 
 /// Changes whenever an entry, or what a key is made of, gets another meaning; older entries are then never found and
 /// go with time.
@@ -135,12 +136,18 @@ impl CompileCache {
     /// Whether the folder can be written to; it is created if it does not exist. A disabled cache has nothing to check.
     ///
     /// # Errors
-    /// [`Error::Io`] with the system's reason.
+    /// [`Io`](RuntimeError::Io) with the system's reason.
     pub fn check(&self) -> Result<()> {
         let Some(folder) = self.folder() else {
             return Ok(());
         };
-        let fault = |source| Error::io("write to", folder, source);
+        let fault = |source| {
+            Error::from(RuntimeError::Io {
+                doing: "write to",
+                path: folder.to_owned(),
+                source,
+            })
+        };
         fs::create_dir_all(folder).map_err(fault)?;
         let mut file = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)

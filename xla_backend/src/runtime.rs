@@ -3,16 +3,17 @@
 //! Model code names no device. A mesh of N devices runs on a client of at least N, which is made when
 //! it is first needed and kept; the plugin is found, or fetched, at the same time.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use shardax_hlo::HloModule;
+use shardax_pjrt::find::{Environment, PluginFile, Progress};
+use shardax_pjrt::{Client, CompileOptions, HOST_PLATFORM, LoadedExecutable, Plugin};
 use shardax_sharding::Mesh;
 
-use crate::array::Programs;
 use crate::cache::{CacheKey, CompileCache};
 use crate::error::Result;
-use crate::pjrt::{Client, CompileOptions, HOST_PLATFORM, LoadedExecutable, Plugin};
-use crate::plugin::{Environment, PluginFile, Progress};
-use crate::report::HloModule;
 
 /// A client, with what compiling for it needs.
 #[derive(Clone, Debug)]
@@ -26,8 +27,8 @@ struct Inner {
     cache: Arc<CompileCache>,
     /// SHA-256 of the plugin's library.
     plugin_hash: [u8; 32],
-    /// What moves arrays between shardings.
-    programs: Programs,
+    /// What others keep for this client, one value of a type.
+    kept: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 /// The plugin and the cache, found once.
@@ -61,7 +62,7 @@ impl Runtime {
             client,
             cache,
             plugin_hash,
-            programs: Programs::default(),
+            kept: Mutex::default(),
         });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|runtime| runtime.strong_count() > 0);
@@ -138,8 +139,18 @@ impl Runtime {
         &self.inner.plugin_hash
     }
 
-    pub(crate) fn programs(&self) -> &Programs {
-        &self.inner.programs
+    /// The value of this type that is kept for as long as the client; an empty one when it is first asked for.
+    pub(crate) fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut all = self
+            .inner
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let value = all
+            .entry(TypeId::of::<T>())
+            .or_insert_with(|| Arc::<T>::default());
+        // The type is the key, so that this is the value of it.
+        Arc::downcast(value.clone()).unwrap_or_default()
     }
 
     /// Whether there are the devices of a mesh.
@@ -201,13 +212,15 @@ const KEPT: &[u8] = b"at most two collectives at once";
 /// launches its program, and at least another one for each in the pool.
 const CONCURRENT: usize = 2;
 
-/// Whether a program does not hang when it is loaded again: see `report/order.rs`.
+/// Whether a program does not hang when it is loaded again: see `order.rs` of `shardax-hlo`.
 fn can_be_kept(executable: &LoadedExecutable) -> bool {
     if executable.client().platform_name() != HOST_PLATFORM {
         return true;
     }
-    let module = executable.optimized_program();
-    let module = module.and_then(|program| HloModule::decode(&program.code));
+    let Ok(program) = executable.optimized_program() else {
+        return false;
+    };
+    let module = HloModule::decode(&program.code);
     module.is_ok_and(|module| module.concurrent_collectives() <= CONCURRENT)
 }
 

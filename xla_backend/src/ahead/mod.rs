@@ -1,35 +1,28 @@
 //! Compilation for a cluster that is not there.
 //!
-//! XLA's compiler for CUDA needs a description of the GPUs and of how they are joined, and no GPU. What comes out is the
-//! program that the cluster would run: partitioned, scheduled, with its memory assigned. XLA aborts the process over some
-//! programs, so it works in a child process (`process` is the parent's side, `worker` the child's, `protocol` what they
-//! tell each other, and `pjrt::worker` says how the child comes to be); an abort is an error here.
+//! XLA's compiler for CUDA needs a description of the GPUs and of how they are joined, and no GPU; it works in a process of its
+//! own ([`shardax_pjrt::child`]). What is added here is the layout, the cluster in XLA's words, the cache, and what the program
+//! tells with the help of what it was traced from.
 //!
 //! The compiler and the assembler that it runs (`ptxas`) are fetched on first use, about 230 MB, as the plugin for the CPU
 //! is; programs are kept in the same cache.
 
-mod process;
 mod program;
-mod protocol;
-mod target;
-mod worker;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use prost::Message;
-use shardax_sharding::{Cluster, Layout, Partitioner};
+use shardax_pjrt::child::{self, AheadJob, Compiled};
+use shardax_pjrt::find::{Environment, Package, PluginFile, Progress};
+use shardax_pjrt::{AheadFault, CompileOptions, GpuTarget, OptionValue};
+use shardax_sharding::{Chip, Cluster, Layout, Partitioner};
 
 use crate::cache::{CacheKey, CompileCache};
-use crate::error::{AheadFault, Error, Result};
+use crate::error::{Error, Result};
 use crate::lower::Module;
-use crate::pjrt::{CompileOptions, OptionValue};
-use crate::plugin::{Environment, Package, PluginFile, Progress};
 pub use program::AheadProgram;
 pub(crate) use program::Inner;
-use protocol::{Compiled, Request};
-pub(crate) use worker::work;
 
 /// The option of XLA's that names the folder with `bin/ptxas` and `nvvm/libdevice`.
 const DATA_DIR: &str = "xla_gpu_cuda_data_dir";
@@ -102,8 +95,8 @@ impl Job<'_> {
             true => None,
             false => Some(file("ptxas")?),
         };
-        let target = target::target_config(self.cluster.chip());
-        let topology = target::topology(self.cluster);
+        let target = gpu(self.cluster.chip()).config();
+        let topology = topology(self.cluster);
         let key = CacheKey::new(&[
             b"compiled for a cluster",
             self.module.identity().as_bytes(),
@@ -121,7 +114,7 @@ impl Job<'_> {
         ]);
         let cache = options.cache.as_ref().unwrap_or_else(|| shared_cache());
         let kept = cache.get(&key);
-        if let Some(compiled) = kept.and_then(|bytes| Compiled::decode(&*bytes).ok()) {
+        if let Some(compiled) = kept.and_then(|bytes| Compiled::from_bytes(&bytes)) {
             return Ok((compiled, true));
         }
         // Not a part of the key: where the tools are does not matter, and their sum is one.
@@ -129,15 +122,15 @@ impl Job<'_> {
             let folder = self.text_of(toolkit(ptxas.path()))?;
             attempts = attempts.map(|options| options.option(DATA_DIR, folder));
         }
-        let request = Request {
+        let job = AheadJob {
             plugin: self.text_of(plugin.path())?.to_owned(),
             target,
             topology,
             module: self.module.text(),
             options: encoded(&attempts),
         };
-        let compiled = process::compile(&request, options.time_limit).map_err(|f| self.fault(f))?;
-        cache.put(&key, &compiled.encode_to_vec());
+        let compiled = child::compile(&job, options.time_limit).map_err(|f| self.fault(f))?;
+        cache.put(&key, &compiled.to_bytes());
         Ok((compiled, false))
     }
 
@@ -227,4 +220,46 @@ fn toolkit(ptxas: &Path) -> &Path {
 fn shared_cache() -> &'static Arc<CompileCache> {
     static CACHE: OnceLock<Arc<CompileCache>> = OnceLock::new();
     CACHE.get_or_init(|| Arc::new(CompileCache::from_environment(&Environment::of_process())))
+}
+
+/// The GPUs of a cluster as XLA's compiler is told of them.
+fn gpu(chip: Chip) -> GpuTarget {
+    GpuTarget {
+        name: chip.full_name().to_owned(),
+        memory_bytes: chip.memory_bytes(),
+        memory_bandwidth: chip.memory_bandwidth(),
+        memory_clock: match chip {
+            Chip::H100 => 2_619_000,
+            // The others of the Hopper generation.
+            _ => 3_750_000,
+        },
+    }
+}
+
+/// `PxHxG`: NVLink domains, hosts in each, GPUs of each host. The numbers of the devices are row-major in it, as the
+/// positions of a mesh are.
+fn topology(cluster: &Cluster) -> String {
+    let hosts = cluster.nodes_per_domain();
+    let domains = cluster.nodes() / hosts;
+    format!("{domains}x{hosts}x{}", cluster.gpus_per_node())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_domains_unless_a_switch_joins_them() {
+        let cluster = Cluster::new(Chip::H100, 64, 8).unwrap();
+        assert_eq!(topology(&cluster), "64x1x8");
+        assert_eq!(topology(&cluster.nvlink_domain(32).unwrap()), "2x32x8");
+    }
+
+    #[test]
+    fn the_memory_of_each_chip_is_told() {
+        for chip in Chip::ALL {
+            let memory = chip.memory_bytes().to_string();
+            assert!(gpu(chip).config().contains(&memory));
+        }
+    }
 }

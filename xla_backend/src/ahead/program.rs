@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardax_core::Graph;
+use shardax_pjrt::child::Compiled;
 use shardax_sharding::{Cluster, Layout};
 
-use super::protocol::Compiled;
+use crate::compiled::{CompiledFrom, Input, Output};
 use crate::error::Result;
-use crate::jit::{CompiledFrom, Input, Output};
 use crate::lower::Module;
 use crate::report::{
     CollectiveReport, HloModule, MemoryReport, Report, ReportOptions, human_bytes,
@@ -101,7 +101,7 @@ impl AheadProgram {
     ///
     /// When the compiler left it in a form that is not known here.
     pub fn optimized(&self) -> Result<HloModule> {
-        HloModule::decode(&self.inner.compiled.hlo)
+        Ok(HloModule::decode(&self.inner.compiled.hlo)?)
     }
 
     /// The text of [`AheadProgram::optimized`], with the names of operations in the traced program and the lines that
@@ -146,11 +146,7 @@ impl AheadProgram {
 
     /// The memory that the program needs on one device.
     pub fn memory(&self) -> MemoryReport {
-        self.inner
-            .compiled
-            .memory
-            .map(MemoryReport::from)
-            .unwrap_or_default()
+        self.inner.compiled.memory.into()
     }
 
     /// The bytes of device memory that the program needs at its peak.

@@ -3,6 +3,7 @@
 //! This file has the value and how it is read. How it gets to devices is in `put`, how it moves from
 //! one sharding to another in `reshard`, and what is done with whole trees of arrays in `tree`.
 
+mod intern;
 mod put;
 mod reshard;
 mod shard;
@@ -15,12 +16,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use shardax_core::{DType, Element, Leaf, TensorType};
+use shardax_pjrt::{Buffer, Client};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
-use crate::intern::intern_type;
-use crate::pjrt::{Buffer, Client};
-pub(crate) use reshard::Programs;
+pub(crate) use intern::{intern_sharding, intern_type};
 pub use reshard::Reshard;
 pub use shard::Shard;
 pub use sharding::Sharding;

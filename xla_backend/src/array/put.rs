@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use shardax_core::{DType, Element, TensorType};
+use shardax_pjrt::{Buffer, Client};
 use shardax_sharding::Blocks;
 
+use super::intern::{intern_sharding, intern_type};
 use super::{Array, Sharding, Shards, window};
 use crate::error::{Error, Result};
-use crate::intern::{intern_sharding, intern_type};
-use crate::pjrt::{Buffer, Client};
+use crate::lower::element_type;
 use crate::runtime::Runtime;
 
 impl Array {
@@ -197,7 +198,8 @@ fn fill<'a>(
     for block in 0..blocks.count() {
         let bytes = bytes(&blocks.bounds(block))?;
         for device in blocks.holders(block) {
-            of_devices[device] = Some(client.buffer_from_host(&bytes, ty.dtype, &shape, device)?);
+            of_devices[device] =
+                Some(client.buffer_from_host(&bytes, element_type(ty.dtype), &shape, device)?);
         }
     }
     // Every device holds one of the blocks.

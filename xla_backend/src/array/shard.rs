@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use shardax_core::{Element, TensorType};
+use shardax_pjrt::Buffer;
 
 use super::Array;
 use crate::error::Result;
-use crate::pjrt::Buffer;
 
 /// The part of an array that one device holds.
 #[derive(Clone, Debug)]
@@ -98,6 +98,6 @@ impl<'a> Shard<'a> {
     ///
     /// When the array was donated or its program failed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        self.buffer().to_host()
+        Ok(self.buffer().to_host()?)
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use shardax_core::{Path, TensorType, Tree};
 use shardax_sharding::Layout;
 
+use super::intern::{intern_sharding, intern_type};
 use super::put::from_blocks;
 use super::{Array, Sharding};
-use crate::error::{Error, LayoutFault, Result};
-use crate::intern::{intern_sharding, intern_type};
+use crate::error::{Error, Result};
+use crate::lower::LayoutFault;
 use crate::runtime::Runtime;
 
 /// A tree of arrays, such as a model while it runs.

@@ -12,12 +12,12 @@ mod table;
 use std::time::Instant;
 
 use shardax_core::{Function, On, Path, Role, Tensor, TensorType, Tree, mistake};
+use shardax_pjrt::OptionValue;
 use shardax_sharding::{Layout, SpecFault};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::jit::{Program, jit};
-use crate::pjrt::OptionValue;
+use crate::jit::{Jit, Program, jit};
 pub use compare::{Difference, Quantity, Tolerance};
 use compare::{Leaf, Part, read};
 pub use cost::{AxisTraffic, DeviceBytes};
@@ -330,9 +330,9 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 fn configured<Signature, F: Function<Signature>>(
-    step: crate::Jit<Signature, F>,
+    step: Jit<Signature, F>,
     options: &CheckOptions,
-) -> crate::Jit<Signature, F> {
+) -> Jit<Signature, F> {
     let all = options.xla.iter();
     all.fold(step, |step, (name, value)| {
         step.xla_option(name.clone(), value.clone())

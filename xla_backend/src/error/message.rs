@@ -1,17 +1,8 @@
 //! Parts that messages of several errors have in common.
 
 use std::fmt;
-use std::path::PathBuf;
 
-use super::{ArgumentFault, LayoutFault};
-
-pub(super) fn paths(paths: &[PathBuf]) -> String {
-    let shown: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    shown.join(", ")
-}
+use crate::lower::LayoutFault;
 
 /// Each fault on a line; after some only their number, since one mistake can concern every parameter.
 pub(super) fn each_on_a_line<T: fmt::Display>(faults: &[T]) -> String {
@@ -45,17 +36,6 @@ pub(super) fn by_cause(faults: &[LayoutFault]) -> String {
         if let Some(more @ 1..) = others.len().checked_sub(SHOWN) {
             text.push_str(&format!("\n    and {more} more"));
         }
-    }
-    text
-}
-
-/// Faults in one line; after the first few only their number, since one mistake can concern every device.
-pub(super) fn list(faults: &[ArgumentFault]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<String> = faults.iter().take(SHOWN).map(ToString::to_string).collect();
-    let mut text = shown.join("; ");
-    if faults.len() > SHOWN {
-        text.push_str(&format!("; and {} more", faults.len() - SHOWN));
     }
     text
 }

@@ -1,22 +1,15 @@
-//! Everything that can go wrong between a traced program and the device, as one enum in sections.
+//! Everything that can go wrong between a traced program and its results, as one enum in sections.
 
-mod ahead;
-mod fault;
-mod host;
 mod message;
-mod pjrt;
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
 
-pub use ahead::AheadFault;
-pub use fault::{ArgumentFault, LayoutFault};
-pub use host::HostFault;
-use message::{At, by_cause, each_on_a_line, list, paths};
-pub use pjrt::{ErrorCode, PjrtError};
+use message::{At, by_cause, each_on_a_line};
 
-use crate::plugin::Package;
+use shardax_hlo::Error as HloError;
+use shardax_pjrt::Error as RuntimeError;
+
+use crate::lower::LayoutFault;
 use crate::report::Warning;
 
 /// What the fallible functions of this crate return.
@@ -26,299 +19,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    // ---- PJRT ----
-    /// The plugin itself reported an error.
+    // ---- The runtime ----
+    /// A plugin that cannot be had, or what it or the runtime refuses.
     #[error(transparent)]
-    Pjrt(#[from] PjrtError),
-
-    /// The shared library could not be loaded, or it is no PJRT plugin.
-    #[error("cannot load {} as a PJRT plugin: {reason}", path.display())]
-    PluginLoad {
-        /// The library's path as given.
-        path: PathBuf,
-        /// What the loader said.
-        reason: String,
-    },
-
-    /// The plugin speaks a version of the PJRT C API that this crate does not.
-    #[error(
-        "the plugin speaks PJRT API {major}.{minor}, this crate needs major version 0 and minor version 81 or newer; \
-         use another plugin"
-    )]
-    ApiVersion {
-        /// Major version of the plugin's API.
-        major: i32,
-        /// Minor version of the plugin's API.
-        minor: i32,
-    },
-
-    /// The plugin lacks a function of the PJRT C API.
-    #[error("the PJRT plugin (API {major}.{minor}) has no function {function}; use a newer plugin")]
-    MissingFunction {
-        /// C name of the function.
-        function: &'static str,
-        /// Major version of the plugin's API.
-        major: i32,
-        /// Minor version of the plugin's API.
-        minor: i32,
-    },
-
-    /// The plugin answered in a way that the PJRT C API does not allow.
-    #[error(
-        "the PJRT plugin broke its contract: {what}; this is a fault of the plugin, use another version of it"
-    )]
-    PluginContract {
-        /// What it did.
-        what: String,
-    },
-
-    /// An option for creating a client has a value that would abort the process.
-    #[error("client option `{name}` is {value}: {advice}")]
-    ClientOption {
-        /// The option's name.
-        name: String,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        advice: &'static str,
-    },
-
-    /// Options for compiling that contradict each other or the client.
-    #[error("compile options: {}", .faults.join("; "))]
-    CompileOptions {
-        /// Every fault found.
-        faults: Vec<String>,
-    },
-
-    /// A device number beyond the client's devices, or a device of another process.
-    #[error("device {device}: {reason}")]
-    Device {
-        /// Position in the client's list of devices.
-        device: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-
-    /// Host data whose size is not that of the array it should become, or the other way round.
-    #[error(
-        "{operation}: {array} takes {expected} bytes on the host, but the slice has {actual}; {advice}"
-    )]
-    HostSize {
-        /// What was being done.
-        operation: &'static str,
-        /// Element type and dimensions, as `f32[8,64]`.
-        array: String,
-        /// Bytes needed.
-        expected: usize,
-        /// Bytes given.
-        actual: usize,
-        /// What to do about it.
-        advice: &'static str,
-    },
-
-    /// Dimensions that no array can have.
-    #[error("dimensions {dims:?} of {element_type}: {reason}")]
-    Dimensions {
-        /// Name of the element type.
-        element_type: String,
-        /// The dimensions.
-        dims: Vec<usize>,
-        /// What is wrong with them.
-        reason: &'static str,
-    },
-
-    /// An element type that this crate or the tracer has no name for.
-    #[error("element type {element_type} is not supported here: {advice}")]
-    ElementType {
-        /// The type's name, or its number in the PJRT C API.
-        element_type: String,
-        /// What to do about it.
-        advice: &'static str,
-    },
-
-    /// The buffer's memory was given away by a donation, or deleted.
-    #[error(
-        "{operation}: this buffer ({array} on device {device}) was donated or deleted and holds no data any more; \
-         use the result that took its memory, or do not donate it"
-    )]
-    BufferDeleted {
-        /// What was being done.
-        operation: &'static str,
-        /// Element type and dimensions.
-        array: String,
-        /// Position of the buffer's device in the client's list.
-        device: usize,
-    },
-
-    /// A launch whose arguments do not fit the program; nothing was launched.
-    #[error("cannot run `{program}`: {}", list(.faults))]
-    Arguments {
-        /// Name of the compiled program.
-        program: String,
-        /// Every fault found.
-        faults: Vec<ArgumentFault>,
-    },
-
-    // ---- Foreign code ----
-    /// A closure that a program called returned an error, panicked, or returned arrays of other types than declared.
-    #[error(transparent)]
-    HostFunction(#[from] HostFault),
-
-    /// A program launched from a closure that a program called, or from the callback of an event.
-    #[error(
-        "`{program}` cannot be launched from a host function or a callback, whose thread it may wait for: launch it before, \
-         and pass its results as arguments"
-    )]
-    LaunchedInCallback {
-        /// Name of the compiled program.
-        program: String,
-    },
-
-    /// Code that a program is to call, which cannot be called.
-    #[error("custom call target `{target}`: {reason}")]
-    Foreign {
-        /// The target's name.
-        target: String,
-        /// What is wrong, and what to do.
-        reason: String,
-    },
-
-    // ---- Plugins, folders and files ----
-    /// `SHARDAX_PLUGIN`, or the variable of another package, names something that cannot be used.
-    #[error(
-        "{variable} is set to {}, which cannot be used: {reason}\n\
-         set it to the path of {wanted}, or unset it to let Shardax find or fetch one",
-        path.display()
-    )]
-    PluginVariable {
-        /// The variable.
-        variable: &'static str,
-        /// What it should name.
-        wanted: &'static str,
-        /// The value of the variable.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-
-    /// No plugin is on this machine, and none was to be fetched.
-    #[error(
-        "no PJRT plugin was found; looked for:{searched}\n{}",
-        package.by_hand()
-    )]
-    PluginNotFound {
-        /// The pinned package.
-        package: Box<Package>,
-        /// The places looked at, each on a line of its own.
-        searched: String,
-    },
-
-    /// There is no pinned plugin for this machine.
-    #[error(
-        "there is no pinned PJRT plugin for {backend} on {platform} (there is: {}); build one for this machine and \
-         set {variable} to the path of the library",
-        .supported.join(", ")
-    )]
-    UnsupportedPlatform {
-        /// The variable that names a library of the user's own.
-        variable: &'static str,
-        /// The kind of device wanted.
-        backend: String,
-        /// Operating system and architecture.
-        platform: String,
-        /// What there are pinned plugins for.
-        supported: Vec<String>,
-    },
-
-    /// A plugin must be fetched, and there is no folder to keep it in.
-    #[error(
-        "{package} must be fetched, but there is no folder to keep it in, since none of SHARDAX_CACHE, \
-         XDG_CACHE_HOME and HOME is set; set SHARDAX_CACHE to a folder"
-    )]
-    NoCacheDir {
-        /// The pinned package, as `name==version`.
-        package: String,
-    },
-
-    /// A plugin must be fetched, and there is no Python to do it.
-    #[error(
-        "{} must be fetched with pip, but there is no python3 on PATH or in VIRTUAL_ENV; install Python 3 with \
-         pip and try again\n{}",
-        package.requirement(),
-        package.by_hand()
-    )]
-    NoPython {
-        /// The pinned package.
-        package: Box<Package>,
-    },
-
-    /// A plugin must be fetched, and no Python has pip.
-    #[error(
-        "{} must be fetched with pip, but none of these has it: {}; install it (`python3 -m ensurepip`, or the \
-         system's package python3-pip) and try again\n{}",
-        package.requirement(),
-        paths(interpreters),
-        package.by_hand()
-    )]
-    NoPip {
-        /// The pinned package.
-        package: Box<Package>,
-        /// The interpreters tried.
-        interpreters: Vec<PathBuf>,
-    },
-
-    /// pip could not fetch the plugin; without a network for one.
-    #[error(
-        "{} could not be fetched: `{} -m pip download` failed:{output}\nIs there a network?\n{}",
-        package.requirement(),
-        interpreter.display(),
-        package.by_hand()
-    )]
-    Fetch {
-        /// The pinned package.
-        package: Box<Package>,
-        /// The interpreter whose pip failed.
-        interpreter: PathBuf,
-        /// What pip said last, each line on a line of its own.
-        output: String,
-    },
-
-    /// A fetched file is not the pinned one, and is refused.
-    #[error(
-        "{what} is refused, its checksum is wrong:\n  expected SHA-256 {expected}\n  found    SHA-256 {found}\n\
-         see what pip fetches from (`python3 -m pip config list`); if you trust a library nevertheless, set \
-         {variable} to its path"
-    )]
-    Checksum {
-        /// The variable that names a file to use in any case.
-        variable: &'static str,
-        /// The file.
-        what: String,
-        /// The pinned SHA-256, in hexadecimal.
-        expected: String,
-        /// The SHA-256 of the file, in hexadecimal.
-        found: String,
-    },
-
-    /// A fetched wheel has the right checksum and cannot be unpacked.
-    #[error("the wheel of {package} cannot be unpacked: {reason}")]
-    Wheel {
-        /// The pinned package, as `name==version`.
-        package: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-
-    /// The operating system refused a file operation.
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Io {
-        /// What was tried, as `read` or `create a folder in`.
-        doing: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Runtime(#[from] RuntimeError),
 
     // ---- Tracing, layouts and `jit` ----
     /// A mistake in the traced function.
@@ -429,7 +133,7 @@ pub enum Error {
         /// The cluster.
         cluster: String,
         /// What happened.
-        fault: AheadFault,
+        fault: shardax_pjrt::AheadFault,
     },
 
     // ---- Reports on compiled programs ----
@@ -442,48 +146,21 @@ pub enum Error {
         warnings: Vec<Warning>,
     },
 
-    /// Bytes that are no optimized HLO.
-    #[error(
-        "the compiled program's HLO cannot be decoded: {source}; give the bytes of an HloModuleProtoWithConfig \
-         (PJRT format `hlo_with_config`)"
-    )]
-    HloDecode {
-        /// What the decoder found.
-        source: prost::DecodeError,
-    },
-
-    /// HLO that contradicts itself, or says something that this crate does not know.
-    #[error(
-        "the HLO of `{module}` cannot be read: {problem}; it is damaged, or from an XLA that this crate does not know"
-    )]
-    HloMalformed {
-        /// Name of the HLO module.
-        module: String,
-        /// What is wrong, and in which instruction.
-        problem: String,
-    },
-
-    /// A mesh for the report that is not the one the program was compiled for.
-    #[error(
-        "mesh {mesh} has {mesh_devices} devices, but `{module}` was compiled for {program_devices}; give the mesh of \
-         the layout that it was compiled with"
-    )]
-    ReportMesh {
-        /// Name of the HLO module.
-        module: String,
-        /// The mesh given.
-        mesh: String,
-        /// Its number of devices.
-        mesh_devices: usize,
-        /// Replicas times partitions of the program.
-        program_devices: usize,
-    },
+    /// A compiled program that cannot be read.
+    #[error(transparent)]
+    Hlo(#[from] HloError),
 }
 
 /// The message: it is what a `main` that returns an error prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<Vec<LayoutFault>> for Error {
+    fn from(faults: Vec<LayoutFault>) -> Self {
+        Error::Layout { faults }
     }
 }
 
@@ -497,15 +174,6 @@ impl Error {
         };
         Self::Layout {
             faults: faults.into_iter().map(fault).collect(),
-        }
-    }
-
-    /// An [`Error::Io`].
-    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
-        Self::Io {
-            doing,
-            path: path.into(),
-            source,
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use shardax_core::{Leaf, On, Tensor, TensorType, Tree};
+use shardax_pjrt::Buffer;
 
-use super::program::{Input, Specialized};
+use super::program::Specialized;
 use crate::array::{Array, Sharding};
-use crate::pjrt::Buffer;
+use crate::compiled::Input;
 
 /// What a program is compiled for, of one argument.
 #[derive(Clone, Debug)]

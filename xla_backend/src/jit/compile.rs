@@ -6,18 +6,18 @@ use shardax_core::{
     CheckPoint, Constraint, Dim, Function, Graph, Leaf, NonFinite, On, Op, Path, Role, Tensor,
     TensorType, Traced, Tree, ValueId, check_finite, trace_under,
 };
+use shardax_pjrt::{CompileOptions, LoadedExecutable, donated_inputs};
 use shardax_sharding::{Cluster, Layout, Note, PartitionSpec, Partitioner};
 
 use super::Options;
 use super::arguments::Signature;
-use super::program::{Inner, Input, Output, Program, Specialized, described, no_faults};
-use super::told::check_strict;
+use super::program::{Inner, Program, Specialized, no_faults};
 use crate::ahead::{self, AheadOptions, AheadProgram, Job};
 use crate::array::Sharding;
-use crate::error::{Error, LayoutFault, Result};
-use crate::intern::{intern_sharding, intern_type};
-use crate::lower::{self, Argument, Module};
-use crate::pjrt::{CompileOptions, LoadedExecutable, donated_inputs};
+use crate::array::{intern_sharding, intern_type};
+use crate::compiled::{Input, Output, check_strict, described};
+use crate::error::{Error, Result};
+use crate::lower::{self, Argument, LayoutFault, Module};
 use crate::runtime::Runtime;
 
 /// A function that was traced and lowered, and is not compiled.
@@ -194,12 +194,14 @@ impl<A, R> Lowered<A, R> {
 }
 
 /// The module, or what is wrong with the layout: where arguments and results lie, then what is inside.
-fn without_faults(lowered: Result<Module>, mut faults: Vec<LayoutFault>) -> Result<Module> {
+fn without_faults(
+    lowered: Result<Module, Vec<LayoutFault>>,
+    mut faults: Vec<LayoutFault>,
+) -> Result<Module> {
     match lowered {
-        Err(Error::Layout { faults: inner }) => faults.extend(inner),
-        lowered if faults.is_empty() => return lowered,
+        Ok(module) if faults.is_empty() => return Ok(module),
         Ok(_) => {}
-        Err(error) => return Err(error),
+        Err(inner) => faults.extend(inner),
     }
     Err(Error::Layout { faults })
 }

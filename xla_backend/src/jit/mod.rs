@@ -7,30 +7,27 @@
 mod arguments;
 mod compile;
 mod program;
-mod remarks;
 mod retrace;
 mod shardings;
-mod told;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use shardax_core::{Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope};
+use shardax_pjrt::{ExecuteOptions, OptionValue};
 use shardax_sharding::{Cluster, Layout};
 
 use crate::ahead::{AheadOptions, AheadProgram};
+use crate::array::intern_type;
 use crate::array::{Array, try_replace};
+use crate::compiled::{check_strict, described};
 use crate::error::Result;
-use crate::intern::intern_type;
-use crate::pjrt::{ExecuteOptions, OptionValue};
 use crate::report::{ReportOptions, WarningKind};
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
 pub use program::Program;
-pub(crate) use program::{Input, Output};
-use program::{Specialized, described, no_faults};
+use program::{Specialized, no_faults};
 use retrace::Given;
 pub use shardings::NamedSharding;
-pub(crate) use told::CompiledFrom;
 
 /// A function to be compiled for each kind of arguments it is called with.
 ///
@@ -364,7 +361,7 @@ impl<S, F: Function<S>> Jit<S, F> {
         retrace::log(&self.options.name, &retraced);
         let options = &self.options;
         let compiled = compile::compile(&self.f, args, signature, (options, runtime), retraced)?;
-        told::check_strict(&options.name, &options.strict, || compiled.program.report())?;
+        check_strict(&options.name, &options.strict, || compiled.program.report())?;
         Ok(self.add(compiled))
     }
 

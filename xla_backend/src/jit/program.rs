@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use shardax_core::{CheckOrigin, CheckPoint, Dim, Element, Graph, NonFinite, Role, TensorType};
+use shardax_core::{CheckOrigin, CheckPoint, Element, Graph, NonFinite};
+use shardax_pjrt::Error as RuntimeError;
+use shardax_pjrt::{ArgumentFault, Buffer, LoadedExecutable};
 
-use super::remarks::remarks;
-use super::told::CompiledFrom;
-use shardax_sharding::{Layout, Note, StoredArray};
+use shardax_sharding::{Layout, StoredArray};
 
-use crate::array::Sharding;
-use crate::error::{ArgumentFault, Error, Result};
+use crate::compiled::{CompiledFrom, Input, Output, remarks};
+use crate::error::{Error, Result};
 use crate::lower::Module;
-use crate::pjrt::{Buffer, LoadedExecutable};
 use crate::report::{CollectiveReport, HloModule, MemoryReport, Report, ReportOptions};
 
 /// A program with the structure of its arguments and results.
@@ -45,37 +44,6 @@ pub(super) struct Inner {
     pub points: Option<(NonFinite, Vec<CheckPoint>)>,
 }
 
-/// An argument of a program.
-#[derive(Clone, Debug)]
-pub struct Input {
-    /// Its path in the arguments.
-    pub path: String,
-    /// Element type and shape.
-    pub ty: Arc<TensorType>,
-    /// How it lies on the devices.
-    pub sharding: Arc<Sharding>,
-    /// The names of its dimensions, if an annotation gives them; it says how it lies then.
-    pub dims: Option<Vec<Dim>>,
-    /// Whether it is a parameter, as arguments are that nothing else is said of, or state.
-    pub role: Role,
-    /// Choices that the layout made for it.
-    pub notes: Vec<Note>,
-}
-
-impl Input {
-    pub(super) fn described(&self) -> String {
-        described("argument", &self.path, &self.ty)
-    }
-}
-
-/// `argument `state.params.wte` f32[256,64]`
-pub(super) fn described(kind: &str, path: &str, ty: &TensorType) -> String {
-    match path {
-        "" => format!("the {kind} {ty}"),
-        path => format!("{kind} `{path}` {ty}"),
-    }
-}
-
 /// An error of the program, if there are faults.
 pub(super) fn no_faults(program: &str, faults: Vec<String>) -> Result<()> {
     if faults.is_empty() {
@@ -85,17 +53,6 @@ pub(super) fn no_faults(program: &str, faults: Vec<String>) -> Result<()> {
         program: program.to_owned(),
         faults,
     })
-}
-
-/// A result of a program.
-#[derive(Clone, Debug)]
-pub struct Output {
-    /// Its path in the result.
-    pub path: String,
-    /// Element type and shape.
-    pub ty: Arc<TensorType>,
-    /// How it lies on the devices.
-    pub sharding: Arc<Sharding>,
 }
 
 impl Inner {
@@ -179,7 +136,8 @@ impl Program {
     ///
     /// When the plugin does not keep it, or keeps it in a form that is not known here.
     pub fn optimized(&self) -> Result<HloModule> {
-        HloModule::decode(&self.inner.executable.optimized_program()?.code)
+        let program = self.inner.executable.optimized_program()?;
+        Ok(HloModule::decode(&program.code)?)
     }
 
     /// The text of [`Program::optimized`], with the names of operations in the traced program and the
@@ -241,9 +199,9 @@ impl Program {
     }
 
     /// A launch's faults by the paths of the arguments, each once for all devices.
-    pub(super) fn name_arguments(&self, error: Error) -> Error {
-        let Error::Arguments { faults, .. } = error else {
-            return error;
+    pub(super) fn name_arguments(&self, error: RuntimeError) -> Error {
+        let RuntimeError::Arguments { faults, .. } = error else {
+            return error.into();
         };
         let mut named: Vec<String> = Vec::new();
         for fault in &faults {

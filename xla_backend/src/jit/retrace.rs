@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::arguments::Signature;
-use super::program::Input;
+use crate::compiled::Input;
 
 /// An array of a call.
 pub(super) struct Given {

@@ -10,11 +10,12 @@
 //! runs on every device, and must compute the same on each.
 
 use shardax_core::{DType, Equation, Foreign, Graph, Target, TensorType};
+use shardax_pjrt::{HOST_TARGET, HostCall};
 
+use super::host::over_arrays;
 use super::op::Joined;
 use super::writer::{Results, Ssa, Writer, tensor_type};
 use super::{Lowering, names};
-use crate::pjrt::{HOST_TARGET, HostCall};
 
 impl Lowering<'_> {
     /// `custom_call @target(operands, order)`
@@ -69,7 +70,7 @@ impl Lowering<'_> {
             Target::Host(function) => {
                 let at = equation.source;
                 let id = self.calls.add(HostCall {
-                    function: function.closure().clone(),
+                    function: over_arrays(function),
                     name: function.name().to_owned(),
                     line: format!("{}:{}:{}", at.file(), at.line(), at.column()),
                     devices: self.annotations.device_count(),

@@ -8,8 +8,10 @@
 mod constant;
 mod control;
 mod elementwise;
+mod fault;
 mod foreign;
 mod gather;
+mod host;
 mod linalg;
 mod lookup;
 mod manual;
@@ -29,11 +31,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
+use shardax_pjrt::HostCalls;
 use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
 
-use crate::error::{Error, LayoutFault, Result};
-use crate::pjrt::HostCalls;
+pub use fault::LayoutFault;
 use foreign::order_type;
+pub(crate) use host::element_type;
 use lookup::Tables;
 use manual::Positions;
 pub use names::Location;
@@ -167,8 +170,8 @@ pub struct Program<'a> {
 ///
 /// # Errors
 ///
-/// [`Error::Layout`] with every annotation that the layout cannot follow.
-pub fn lower(program: &Program) -> Result<Module> {
+/// Every annotation that the layout cannot follow.
+pub fn lower(program: &Program) -> Result<Module, Vec<LayoutFault>> {
     let Program {
         name,
         graph,
@@ -208,9 +211,7 @@ pub fn lower(program: &Program) -> Result<Module> {
     lowering.function(graph, arguments, results);
     lowering.out.line(format_args!("}}"));
     if !lowering.faults.is_empty() {
-        return Err(Error::Layout {
-            faults: lowering.faults,
-        });
+        return Err(lowering.faults);
     }
     let (locations, places) = lowering.locations.finish();
     Ok(Module {

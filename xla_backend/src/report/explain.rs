@@ -2,17 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use shardax_hlo::words::short_name;
+use shardax_hlo::{Collective, CollectiveKind, Part, Pass, SMALL, SourceLine};
 use shardax_sharding::{Mesh, PartitionSpec};
 
 use super::attribution::{Attribution, Made};
-use super::collectives::{Collective, Part, Pass};
-use super::cost::CollectiveKind;
-use super::hlo::SourceLine;
 use super::split::{
     DimSplit, Partial, Split, dims_of_parts, fit, fit_turned, fits_joined, is_possible,
 };
 use super::subject::{Argument, ArgumentRole, Placed};
-use super::table::{SMALL, short_name};
 use super::why::{Cause, MovedTensor, TensorRole, Why};
 use crate::lower::{self, Location};
 

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use serde::Serialize;
-
-use crate::pjrt::CompiledMemoryStats;
+use shardax_hlo::human_bytes;
+use shardax_pjrt::CompiledMemoryStats;
 
 /// What XLA's buffer assignment says of one device's memory, in bytes.
 ///
@@ -115,36 +115,9 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-/// A number of bytes for people: `512 B`, `1.5 KiB`, `80.0 GiB`. Units are powers of 1024.
-pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    // What would print as 1024.0 is 1.0 of the next unit.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_for_people() {
-        assert_eq!(human_bytes(0), "0 B");
-        assert_eq!(human_bytes(1023), "1023 B");
-        assert_eq!(human_bytes(1024), "1.0 KiB");
-        assert_eq!(human_bytes(1536), "1.5 KiB");
-        assert_eq!(human_bytes((1 << 20) - 1), "1.0 MiB");
-        assert_eq!(human_bytes(80 << 30), "80.0 GiB");
-        assert_eq!(human_bytes(u64::MAX), "16.0 EiB");
-    }
 
     #[test]
     fn the_report_shows_the_host_only_if_it_is_used() {

@@ -1,42 +1,25 @@
-//! What a compiled program does, by the compiler's own word.
+//! What a compiled program does, by the compiler's own word, and why.
 //!
-//! A layout is a promise: this much communication over that mesh axis, this much memory on a device.
-//! XLA's partitioner and its passes decide what becomes of it. So the reports here are read from the
-//! optimized HLO and the buffer assignment of the program that will run, never from what was asked for:
-//! [`CollectiveReport`] counts the communication of one launch, [`MemoryReport`] the memory.
-//!
-//! The path is bytes -> `proto` -> [`HloModule`] (checked) -> walk over its computations, with loops
-//! multiplied by their `trip_count` and replica groups turned into device `groups` and mesh axes.
+//! `shardax-hlo` reads the program: every collective, its bytes, its mesh axes. What is added here is what the traced program
+//! knows: which parameter, gradient or activation a collective moves, for which line of the user's, why it must, and what is
+//! probably not meant. A report is printed for a terminal, as JSON and as a page.
 
 mod attribution;
-mod collectives;
-mod cost;
-mod dataflow;
 mod explain;
-mod groups;
-mod hlo;
 mod memory;
-mod order;
 mod page;
-mod parts;
-mod proto;
-mod shape;
 mod split;
 mod subject;
 mod summary;
-mod table;
 mod terminal;
-mod text;
-mod trip_count;
-mod walk;
 mod warning;
 mod why;
 
-pub use collectives::{Branch, Collective, CollectiveReport, Loop, Pass, Total};
-pub use cost::CollectiveKind;
-pub use hlo::{Computation, HloModule, Instruction, SourceLine};
-pub use memory::{HostMemory, MemoryReport, human_bytes};
-pub use shape::{ArrayShape, Element, Shape};
+pub use memory::{HostMemory, MemoryReport};
+pub use shardax_hlo::{
+    ArrayShape, Branch, Collective, CollectiveKind, CollectiveReport, Computation, Element,
+    HloModule, Instruction, Loop, Pass, Shape, SourceLine, Total, human_bytes,
+};
 pub use split::{DimSplit, Partial, Split};
 pub use subject::{ArgumentRole, Placed, Subject, TracedFrom};
 pub(crate) use summary::set_place;
@@ -49,40 +32,21 @@ pub use why::{Cause, MovedTensor, TensorRole, Why};
 
 #[cfg(test)]
 mod tests {
-    //! Compiled programs for the tests of this folder; `fixtures/generate.py` wrote them.
+    //! Compiled programs for the tests of this folder; `fixtures/generate.py` of `shardax-hlo` wrote them.
 
-    use prost::Message;
     use shardax_sharding::Mesh;
 
-    use super::proto::ModuleWithConfig;
-    use super::{Collective, CollectiveKind, CollectiveReport, HloModule};
-
-    /// Three scanned layers trained with data=8.
-    pub(super) const DDP: &[u8] = include_bytes!("fixtures/ddp.hlo.pb");
-    /// The same with data=2, model=4.
-    pub(super) const MEGATRON: &[u8] = include_bytes!("fixtures/megatron.hlo.pb");
+    /// Three scanned layers trained with data=2, model=4.
+    pub(super) const MEGATRON: &[u8] = include_bytes!("../../hlo/src/fixtures/megatron.hlo.pb");
     /// Each kind of collective once, some in loops and branches, with data=2, model=4.
-    pub(super) const KINDS: &[u8] = include_bytes!("fixtures/kinds.hlo.pb");
-
-    pub(super) fn decode_proto(bytes: &[u8]) -> ModuleWithConfig {
-        ModuleWithConfig::decode(bytes).unwrap()
-    }
+    pub(super) const KINDS: &[u8] = include_bytes!("../../hlo/src/fixtures/kinds.hlo.pb");
 
     pub(super) fn mesh(text: &str) -> Mesh {
         text.parse().unwrap()
     }
 
-    pub(super) fn report(bytes: &[u8], over: &str) -> CollectiveReport {
-        CollectiveReport::new(&HloModule::decode(bytes).unwrap(), &mesh(over)).unwrap()
-    }
-
-    /// Kind, axes, times, bytes of one execution.
-    pub(super) fn summary(report: &CollectiveReport) -> Vec<(CollectiveKind, String, u64, u64)> {
-        let axes = |c: &Collective| c.axes.as_ref().unwrap().join(" ");
-        report
-            .collectives
-            .iter()
-            .map(|c| (c.kind, axes(c), c.times, c.payload_bytes))
-            .collect()
+    #[test]
+    fn compiled_programs_call_the_backward_pass_as_the_tracer_does() {
+        assert_eq!(shardax_hlo::words::BACKWARD, shardax_core::BACKWARD);
     }
 }

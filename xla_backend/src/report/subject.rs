@@ -1,10 +1,10 @@
 //! What a report is about: a compiled program, and what is known of what it was compiled from.
 
 use shardax_core::{Graph, Source, TensorType};
+use shardax_hlo::HloModule;
 use shardax_sharding::{Layout, Mesh, PartitionSpec};
 
 use super::attribution::Attribution;
-use super::hlo::HloModule;
 use super::memory::MemoryReport;
 use crate::lower;
 

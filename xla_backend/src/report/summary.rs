@@ -2,20 +2,17 @@
 
 use serde::Serialize;
 use serde_json::Value as Json;
+use shardax_hlo::Result;
+use shardax_hlo::{ArrayShape, Collective, CollectiveKind, CollectiveReport, SourceLine, Total};
 use shardax_sharding::Mesh;
 
 use super::attribution::Attribution;
-use super::collectives::{Collective, CollectiveReport, Total};
-use super::cost::CollectiveKind;
 use super::explain::Explainer;
-use super::hlo::SourceLine;
 use super::memory::MemoryReport;
-use super::shape::ArrayShape;
 use super::split::Split;
 use super::subject::{self, Argument, ArgumentRole, Placed, Subject};
 use super::warning::{Inspector, Warning, WarningKind};
 use super::why::Why;
-use crate::error::Result;
 use crate::lower;
 
 /// The version of the JSON: it grows when a field changes its meaning or goes away, and not when one is

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::collectives::{Collective, Pass};
-use super::memory::human_bytes;
+use shardax_hlo::words::{axes_text, short_line, short_name, times_text};
+use shardax_hlo::{Collective, Pass, SMALL, human_bytes};
+
 use super::summary::{ExplainedCollective, Report, Sum, largest};
-use super::table::{SMALL, axes_text, short_line, short_name, times_text};
 use super::why::Why;
 
 /// Columns of a terminal.
@@ -49,7 +49,7 @@ impl Report {
         }
         if !small.is_empty() {
             let collectives: Vec<&Collective> = small.iter().map(|e| &e.collective).collect();
-            writeln!(f, "  {}", super::table::small_line(&collectives))?;
+            writeln!(f, "  {}", shardax_hlo::small_line(&collectives))?;
         }
         Ok(())
     }

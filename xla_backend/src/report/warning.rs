@@ -4,15 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use shardax_hlo::words::axes_text;
+use shardax_hlo::{Collective, CollectiveKind, SMALL, SourceLine, human_bytes};
 use shardax_sharding::Mesh;
 
-use super::collectives::Collective;
-use super::cost::CollectiveKind;
-use super::hlo::SourceLine;
-use super::memory::human_bytes;
 use super::subject::Argument;
 use super::summary::{ExplainedCollective, ReportOptions};
-use super::table::{SMALL, axes_text};
 use super::why::{Cause, MovedTensor, TensorRole};
 
 /// Kinds of warnings; those that are given to [`Jit::strict`](crate::Jit::strict) are errors.

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use serde::Serialize;
+use shardax_hlo::words::short_line;
+use shardax_hlo::{ArrayShape, SourceLine};
 
-use super::hlo::SourceLine;
-use super::shape::ArrayShape;
 use super::split::{Partial, Split};
-use super::table::short_line;
 
 /// Why a collective is there.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -12,12 +12,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardax_core::TensorType;
+use shardax_pjrt::Error as RuntimeError;
+use shardax_pjrt::{ArgumentFault, Buffer, CompileOptions, ExecuteOptions, LoadedExecutable};
 use shardax_sharding::{Blocks, Exchange};
 
 use super::{Array, Sharding, Shards};
-use crate::error::{ArgumentFault, Error, Result};
-use crate::intern::{intern_sharding, intern_type};
-use crate::pjrt::{Buffer, CompileOptions, ExecuteOptions, LoadedExecutable};
+use crate::array::intern::{intern_sharding, intern_type};
+use crate::error::Result;
+use crate::lower::element_type;
 use crate::report::{CollectiveReport, HloModule, MemoryReport};
 use crate::runtime::Runtime;
 
@@ -50,7 +52,7 @@ enum Way {
 
 /// The programs of one runtime that move arrays.
 #[derive(Debug, Default)]
-pub(crate) struct Programs {
+struct Programs {
     known: Mutex<HashMap<Key, Arc<Reshard>>>,
 }
 
@@ -110,7 +112,7 @@ impl Array {
             return Ok(self.clone());
         }
         let ty = self.shared_type();
-        let plan = runtime.programs().find(runtime, ty, from, to)?;
+        let plan = runtime.kept::<Programs>().find(runtime, ty, from, to)?;
         let shards = match &plan.way {
             Way::Stay => return Ok(self.relabelled(to.clone())),
             Way::Empty { shape } => {
@@ -118,9 +120,9 @@ impl Array {
                 let buffer = |device| {
                     runtime
                         .client()
-                        .buffer_from_host(&[], ty.dtype, shape, device)
+                        .buffer_from_host(&[], element_type(ty.dtype), shape, device)
                 };
-                devices.map(buffer).collect::<Result<Shards>>()?
+                devices.map(buffer).collect::<Result<Shards, _>>()?
             }
             Way::Run {
                 executable, shape, ..
@@ -137,8 +139,10 @@ impl Array {
         let zeros = vec![0; TensorType::new(self.dtype(), shape).host_bytes()];
         let idle = buffers.len()..executable.devices().len();
         let idle: Vec<Buffer> = idle
-            .map(|device| client.buffer_from_host(&zeros, self.dtype(), shape, device))
-            .collect::<Result<_>>()?;
+            .map(|device| {
+                client.buffer_from_host(&zeros, element_type(self.dtype()), shape, device)
+            })
+            .collect::<Result<_, _>>()?;
         let block = |device: usize, _| match buffers.get(device) {
             Some(buffer) => buffer,
             None => &idle[device - buffers.len()],
@@ -151,14 +155,16 @@ impl Array {
     }
 
     /// The error of a launch in terms of this array.
-    fn donated_before(&self, error: Error) -> Error {
+    fn donated_before(&self, error: RuntimeError) -> RuntimeError {
         let deleted = |fault: &ArgumentFault| matches!(fault, ArgumentFault::Deleted { .. });
         match error {
-            Error::Arguments { faults, .. } if faults.iter().any(deleted) => Error::BufferDeleted {
-                operation: "resharding",
-                array: self.ty().to_string(),
-                device: 0,
-            },
+            RuntimeError::Arguments { faults, .. } if faults.iter().any(deleted) => {
+                RuntimeError::BufferDeleted {
+                    operation: "resharding",
+                    array: self.ty().to_string(),
+                    device: 0,
+                }
+            }
             error => error,
         }
     }
@@ -200,7 +206,7 @@ impl Reshard {
         runtime.check_mesh(from.mesh())?;
         let [from, to] = &shardings;
         let ty = intern_type(ty.clone());
-        runtime.programs().find(runtime, &ty, from, to)
+        runtime.kept::<Programs>().find(runtime, &ty, from, to)
     }
 
     fn new(runtime: &Runtime, (ty, from, to): &Key) -> Result<Self> {

@@ -6,12 +6,11 @@ mod svg;
 
 use std::fmt::Write;
 
+use shardax_hlo::words::{axes_text, times_text};
+use shardax_hlo::{Collective, Total, human_bytes};
 use shardax_sharding::Mesh;
 
-use super::collectives::{Collective, Total};
-use super::memory::human_bytes;
 use super::summary::{ExplainedCollective, Report, ReportedArgument};
-use super::table::{axes_text, times_text};
 use super::terminal::place;
 use super::warning::Warning;
 use svg::{Bar, bars};

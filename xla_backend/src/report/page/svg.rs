@@ -1,8 +1,8 @@
 //! Pictures of the mesh and of sums.
 
+use shardax_hlo::human_bytes;
 use shardax_sharding::Mesh;
 
-use super::super::memory::human_bytes;
 use super::{add, color, escape, size_of};
 
 /// Devices drawn along one axis; of longer ones the first.
