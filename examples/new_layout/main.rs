@@ -2,11 +2,11 @@
 //! same, and what it is on a cluster. The model is not touched; the layout is a file. Try:
 //!
 //! ```text
-//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml
-//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --against fsdp+megatron
-//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --check
-//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --cluster h100:1x8
-//! cargo run --release --example new_layout -- examples/new_layout/stationary.toml --html report.html
+//! cargo run --example new_layout -- examples/new_layout/stationary.toml
+//! cargo run --example new_layout -- examples/new_layout/stationary.toml --against fsdp+megatron
+//! cargo run --example new_layout -- examples/new_layout/stationary.toml --check
+//! cargo run --example new_layout -- examples/new_layout/stationary.toml --cluster h100:1x8
+//! cargo run --example new_layout -- examples/new_layout/stationary.toml --html report.html
 //! ```
 //!
 //! `docs/guide/layouts.md` goes through it.

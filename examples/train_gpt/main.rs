@@ -2,10 +2,10 @@
 //! of the layout alone. Try:
 //!
 //! ```text
-//! cargo run --release --example train_gpt
-//! cargo run --release --example train_gpt -- --layout fsdp --dtype bf16
-//! cargo run --release --example train_gpt -- --mesh data=4,model=2 --data some/folder
-//! cargo run --release --example train_gpt -- --reference tiny --layout ddp
+//! cargo run --example train_gpt
+//! cargo run --example train_gpt -- --layout fsdp --dtype bf16
+//! cargo run --example train_gpt -- --mesh data=4,model=2 --data some/folder
+//! cargo run --example train_gpt -- --reference tiny --layout ddp
 //! ```
 //!
 //! Reading order: `model.rs` (the model), `training.rs` (the step), here (the run), `sample.rs`.
