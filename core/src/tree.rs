@@ -317,6 +317,15 @@ impl Path {
     pub fn is_stacked(&self) -> bool {
         !self.leading.is_empty()
     }
+
+    /// The number of dimensions that are the leaf's own, of `rank` that it has: as many as its annotation names, else all
+    /// but those that containers put before them. A gain in a stack of layers has one, whatever stacks that is in.
+    pub fn own_rank(&self, rank: usize) -> usize {
+        match self.annotation {
+            Some(own) => own.len(),
+            None => rank.saturating_sub(self.leading.len()),
+        }
+    }
 }
 
 /// `blocks.mlp.up`, `layers.3.bias`; empty for a tree that is a leaf.

@@ -63,3 +63,72 @@ fn of_half_precision_do_not_stall() -> Result<()> {
     }
     Ok(())
 }
+
+const USES: usize = 2000;
+
+fn zero() -> Tensor {
+    Tensor::scalar(0, DType::F32)
+}
+
+/// `sum + w x`, where the product is narrow.
+fn add_use(w: Tensor, sum: Tensor, x: Tensor) -> Tensor {
+    sum + (w * x.cast(w.dtype())).cast(DType::F32)
+}
+
+fn summed(w: Tensor, xs: Tensor) -> Tensor {
+    scan(zero(), xs, |sum, x| (add_use(w, sum, x), ())).0
+}
+
+/// The sum of `w x` over all x, written in several ways.
+const LOSSES: [(&str, fn(Tensor, Tensor) -> Tensor); 7] = [
+    ("scan", summed),
+    ("a loop in a loop", |w, xs| {
+        let rows = xs.reshape([USES / 50, 50]);
+        scan(zero(), rows, |sum, row| (sum + summed(w, row), ())).0
+    }),
+    ("fori_loop", |w, xs| {
+        fori_loop(0, USES as i64, zero(), |i, sum| {
+            add_use(w, sum, xs.take(i, 0))
+        })
+    }),
+    ("a carry that stays", |w, xs| {
+        let step = |(sum, w): (Tensor, Tensor), x| ((add_use(w, sum, x), w), ());
+        scan((zero(), w), xs, step).0.0
+    }),
+    ("remat", |w, xs| remat(|(w, xs)| summed(w, xs))((w, xs))),
+    ("vmap", |w, xs| vmap(|x| add_use(w, zero(), x))(xs).sum(..)),
+    ("written out", |w, xs| {
+        let sum = (0..300).fold(zero(), |sum, i| add_use(w, sum, xs.index(0, i)));
+        sum * (USES as f64 / 300.0)
+    }),
+];
+
+/// d/dw of a sum over many x of w x, in a narrow type, is the sum of x however the uses of `w` are written.
+#[test]
+fn cotangents_of_what_is_used_often_do_not_stall() -> Result<()> {
+    let gradients = |xs: Tensor| {
+        let of = |(_, loss): (&str, fn(Tensor, Tensor) -> Tensor)| {
+            [DType::BF16, DType::F16].map(|narrow| {
+                let of_narrow = grad(|w: Tensor| loss(w, xs))(Tensor::scalar(1, narrow));
+                // A master weight, cast as `Precision` does.
+                let of_master = grad(|w: Tensor| loss(w.cast(narrow), xs));
+                let of_master = of_master(Tensor::scalar(1, DType::F32));
+                stack([of_narrow.cast(DType::F32), of_master], 0)
+            })
+        };
+        LOSSES.into_iter().flat_map(of).collect::<Vec<Tensor>>()
+    };
+    let right = USES as f32 * 0.5;
+    let xs = Array::from_slice(&[0.5f32; USES], [USES])?;
+    for layout in [vec![Layout::single()], super::eight_devices()].concat() {
+        let program = jit(gradients).layout(&layout);
+        for (i, found) in program.call(xs.clone())?.iter().enumerate() {
+            let found = found.to_vec::<f32>()?;
+            let (name, _) = LOSSES[i / 2];
+            // Rounded once: to the nearest of eight bits, at worst.
+            let is_right = |found: &f32| (found - right).abs() <= right / 512.0;
+            assert!(found.iter().all(is_right), "{name}: {found:?}, not {right}");
+        }
+    }
+    Ok(())
+}

@@ -48,8 +48,8 @@ pub struct AdamW {
     pub eps: f64,
     /// How much of a parameter that decays is taken away in each update, times the learning rate.
     pub weight_decay: f64,
-    /// Which parameters decay, by their path and number of dimensions. The `layers` dimension that a
-    /// stack adds does not count.
+    /// Which parameters decay, by their path and number of dimensions: as many as their annotation names.
+    /// Those that stacks add do not count ([`Path::own_rank`]).
     pub decays: fn(&Path, usize) -> bool,
 }
 
@@ -90,7 +90,8 @@ impl AdamW {
         })
     }
 
-    /// One update. `step` is the number of updates before it, an integer scalar.
+    /// One update. `step` is the number of updates before it, a scalar integer of 32 or 64 bits: a narrower type, or a
+    /// float, would stop counting.
     ///
     /// Gradients and state have the structure and the shapes of the parameters; it is a mistake of the
     /// traced function if they have not.
@@ -103,7 +104,7 @@ impl AdamW {
         step: Tensor,
     ) -> (P, Moments<P>) {
         at(Location::caller(), || {
-            check_alike(&parameters, &gradients, &state);
+            check_alike(&parameters, &gradients, &state, step);
             self.updated(parameters, gradients, state, step)
         })
     }
@@ -135,8 +136,7 @@ impl AdamW {
             first.push(m);
             second.push(v);
             let mut update = (m / bias1) / ((v / bias2).sqrt() + self.eps);
-            let rank = p.rank().saturating_sub(usize::from(path.is_stacked()));
-            if (self.decays)(path, rank) {
+            if (self.decays)(path, path.own_rank(p.rank())) {
                 update += shard.cast(DType::F32) * self.weight_decay;
             }
             let updated = (shard.cast(DType::F32) - update * self.lr).cast(p.dtype());
@@ -153,20 +153,32 @@ impl AdamW {
 }
 
 /// Ends the trace if leaves of the trees have no partners: the wrong ones would be paired.
-fn check_alike<P: Tree<Tensor>>(parameters: &P, gradients: &P, state: &Moments<P>) {
+fn check_alike<P: Tree<Tensor>>(parameters: &P, gradients: &P, state: &Moments<P>, step: Tensor) {
     let others = [
         (gradients, "gradients"),
         (&state.first, "state.first"),
         (&state.second, "state.second"),
     ];
-    let problems: Vec<String> = others
+    let mut problems: Vec<String> = others
         .into_iter()
         .flat_map(|(other, name)| differences(parameters, other, name))
         .collect();
+    let mut help = Vec::new();
     if !problems.is_empty() {
-        let help = "differentiate by the parameters that are updated, and keep the state that \
-                    `init` makes of them";
-        mistake("AdamW::update", problems.join("; "), Some(help.to_owned()))
+        help.push(
+            "differentiate by the parameters that are updated, and keep the state that `init` makes of them",
+        );
+    }
+    let counts = step.dtype().is_integer() && step.dtype().bits() >= 32;
+    if !counts || step.rank() != 0 {
+        problems.push(format!(
+            "`step` is {}, and counts as a scalar integer of 32 or 64 bits",
+            step.ty()
+        ));
+        help.push("keep the number of updates as `i32[]`");
+    }
+    if !problems.is_empty() {
+        mistake("AdamW::update", problems.join("; "), Some(help.join("; ")))
     }
 }
 
@@ -200,6 +212,74 @@ mod tests {
         assert_eq!(decaying(&[&[12, 64], &[12]])?, 0);
         assert_eq!(decaying(&[&[12, 64, 64]])?, 1);
         Ok(())
+    }
+
+    #[derive(Clone, Module)]
+    struct Layer<L = Tensor> {
+        #[shard(embed, mlp)]
+        up: L,
+        #[shard(embed)]
+        gain: L,
+        experts: Stack<Expert<L>>,
+    }
+
+    #[derive(Clone, Module)]
+    struct Expert<L = Tensor> {
+        #[shard(embed, mlp)]
+        up: L,
+        #[shard(mlp)]
+        bias: L,
+    }
+
+    #[test]
+    fn stacks_in_stacks_do_not_make_a_matrix_of_a_gain() {
+        let layers = |dims: &[usize]| TensorType::new(DType::F32, dims);
+        let types = Stack(Layer {
+            up: layers(&[12, 64, 128]),
+            gain: layers(&[12, 64]),
+            experts: Stack(Expert {
+                up: layers(&[12, 8, 64, 128]),
+                bias: layers(&[12, 8, 128]),
+            }),
+        });
+        let mut decaying = Vec::new();
+        types.visit_leaves(&mut Path::root(), &mut |path, ty: &TensorType| {
+            if (AdamW::default().decays)(path, path.own_rank(ty.rank())) {
+                decaying.push(path.to_string());
+            }
+        });
+        assert_eq!(decaying, ["up", "experts.up"]);
+    }
+
+    #[test]
+    fn a_counter_that_would_stop_counting_is_refused() {
+        let update = |step: TensorType| {
+            let ty = TensorType::new(DType::F32, [2]);
+            let update = |p: Tensor, step: Tensor| {
+                let adam = AdamW::default();
+                adam.update(p, p, adam.init(&p), step).0
+            };
+            trace(update, (ty, step)).map(|_| ())
+        };
+        for dtype in DType::ALL {
+            let counts = [DType::I32, DType::I64, DType::U32, DType::U64].contains(&dtype);
+            let outcome = update(TensorType::scalar(dtype));
+            assert_eq!(outcome.is_ok(), counts, "{dtype}");
+        }
+        let message = match update(TensorType::new(DType::I32, [2])) {
+            Ok(()) => "it traces".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert!(
+            message.starts_with(
+                "`AdamW::update`: `step` is i32[2], and counts as a scalar integer of 32 or 64 bits\n"
+            ),
+            "{message}"
+        );
+        assert!(
+            message.ends_with("help: keep the number of updates as `i32[]`"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -10,9 +10,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use smallvec::SmallVec;
 
+use super::cotangents::Cotangents;
 use crate::error::Source;
 use crate::graph::{Equation, Graph, ValueId};
-use crate::lax;
 use crate::op::Op;
 use crate::rules;
 use crate::rules::transpose::Operand;
@@ -139,10 +139,7 @@ impl Linear {
         linear: &ValueSet,
         outputs: impl IntoIterator<Item = (Option<Tensor>, Option<Tensor>)>,
     ) -> Vec<Option<Tensor>> {
-        let mut cotangents = Cotangents {
-            first: self.start.values,
-            slots: Vec::new(),
-        };
+        let mut cotangents = Cotangents::new(self.start.values);
         for (tangent, cotangent) in outputs {
             if let (Some(tangent), Some(cotangent)) = (tangent, cotangent) {
                 cotangents.add(tangent.value, cotangent);
@@ -318,33 +315,5 @@ impl ValueSet {
             .and_then(|p| self.members.get(p))
             .copied()
             .unwrap_or(false)
-    }
-}
-
-/// Cotangents gathered so far, of linear values.
-struct Cotangents {
-    /// No linear value is before it.
-    first: usize,
-    slots: Vec<Option<Tensor>>,
-}
-
-impl Cotangents {
-    fn add(&mut self, value: ValueId, ct: Tensor) {
-        let Some(position) = value.index().checked_sub(self.first) else {
-            return;
-        };
-        if self.slots.len() <= position {
-            self.slots.resize(position + 1, None);
-        }
-        let slot = &mut self.slots[position];
-        *slot = Some(match *slot {
-            Some(sum) => lax::add(sum, ct),
-            None => ct,
-        });
-    }
-
-    fn take(&mut self, value: ValueId) -> Option<Tensor> {
-        let position = value.index().checked_sub(self.first)?;
-        self.slots.get_mut(position).and_then(Option::take)
     }
 }

@@ -7,6 +7,7 @@
 mod body;
 pub(crate) mod close;
 mod cond;
+mod cotangents;
 mod custom;
 mod finite;
 mod foreign;

@@ -18,6 +18,7 @@ use crate::trace::{emit, fail_at, input, region};
 use crate::transform::body::Linearized;
 use crate::transform::linearize::{Dual, Linear, Mode, Tangents, inline};
 use crate::transform::residuals;
+use crate::types::TensorType;
 
 /// The derivative of a loop.
 pub(crate) fn jvp_scan(
@@ -230,7 +231,10 @@ impl Loop {
 }
 
 /// The transpose of a linear loop: the other way round, from the cotangents of its results to
-/// those of its linear operands. Cotangents of constants are summed in carries.
+/// those of its linear operands.
+///
+/// Cotangents of constants are summed in carries, and so are those of carries that every step hands on as they are. These
+/// sums are of the accumulator type: what is added up over many steps is rounded once, behind the loop.
 pub(crate) fn transpose_scan(
     scan: &Scan,
     operands: &[Operand],
@@ -246,12 +250,21 @@ pub(crate) fn transpose_scan(
         .collect();
     let body = &scan.body;
     let ty = |i: usize| body.ty(body.inputs()[i]).clone();
+    let is_sum = |i: usize| i >= x || (i < c && body.outputs()[i] == body.inputs()[i]);
+    // The type of the cotangent of operand `i` as the loop carries it.
+    let carried = |i: usize| TensorType {
+        dtype: match is_sum(i) {
+            true => lax::accumulator(ty(i).dtype),
+            false => ty(i).dtype,
+        },
+        ..ty(i)
+    };
 
     let mut backward = Loop::default();
     let traced = region(|| {
-        let carry_cts: Vec<Tensor> = (0..c).map(|i| input(ty(i))).collect();
+        let carry_cts: Vec<Tensor> = (0..c).map(|i| input(carried(i))).collect();
         let sums: Vec<Option<Tensor>> = (x..operands.len())
-            .map(|i| linear[i].then(|| input(ty(i))))
+            .map(|i| linear[i].then(|| input(carried(i))))
             .collect();
         let y_cts: Vec<Option<Tensor>> = cotangents[c..]
             .iter()
@@ -269,31 +282,32 @@ pub(crate) fn transpose_scan(
             .filter_map(|(known, tangent)| known.or(*tangent))
             .collect();
         let outputs = inline(body, &inputs);
-        let cts = carry_cts
-            .iter()
-            .copied()
-            .map(Some)
-            .chain(y_cts.iter().copied());
+        let handed_back = |i: usize| (!is_sum(i)).then_some(carry_cts[i]);
+        let cts = (0..c).map(handed_back).chain(y_cts.iter().copied());
         let mut cts = program.transpose(outputs.into_iter().map(Some).zip(cts), source);
         for (i, ct) in cts.iter_mut().enumerate().filter(|(i, _)| linear[*i]) {
             let value = ct.unwrap_or_else(|| lax::zeros(&ty(i)));
-            let sum = i.checked_sub(x).and_then(|i| sums[i]);
-            *ct = Some(sum.map_or(value, |sum| lax::add(sum, value)));
+            let sum = match i.checked_sub(x) {
+                Some(i) => sums[i],
+                None => (i < c && is_sum(i)).then(|| carry_cts[i]),
+            };
+            let added = |sum: Tensor| lax::add(sum, lax::convert(value, sum.dtype()));
+            *ct = Some(sum.map_or(value, added));
         }
         (carry_cts, sums, y_cts, known, cts)
     });
     let (carry_cts, sums, y_cts, known, cts) = traced.result;
 
-    let zeros = |i: usize| lax::zeros(&operands[i].tensor.ty());
     for (i, ct) in carry_cts.iter().enumerate() {
-        backward
-            .carries
-            .push((ct.value, cotangents[i].unwrap_or_else(|| zeros(i))));
+        let begin = match cotangents[i] {
+            Some(begin) => lax::convert(begin, carried(i).dtype),
+            None => lax::zeros(&carried(i)),
+        };
+        backward.carries.push((ct.value, begin));
     }
     for (i, sum) in sums.iter().enumerate() {
-        backward
-            .carries
-            .extend(sum.map(|sum| (sum.value, zeros(x + i))));
+        let begin = || lax::zeros(&carried(x + i));
+        backward.carries.extend(sum.map(|sum| (sum.value, begin())));
     }
     for (inner, outer) in y_cts.iter().zip(&cotangents[c..]) {
         backward.xs.extend(inner.map(|t| t.value).zip(*outer));
@@ -317,7 +331,8 @@ pub(crate) fn transpose_scan(
     );
     let mut by_operand: Tangents = smallvec![None; operands.len()];
     for (&i, result) in results_of.iter().zip(results) {
-        by_operand[i] = operands[i].linear.then_some(result);
+        let dtype = operands[i].tensor.dtype();
+        by_operand[i] = operands[i].linear.then(|| lax::convert(result, dtype));
     }
     by_operand
 }
