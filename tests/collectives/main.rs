@@ -16,10 +16,10 @@ mod zero;
 
 use std::collections::BTreeMap;
 
+use shardax::Program;
 use shardax::prelude::*;
 use shardax::train::Precision;
 use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport};
-use shardax::{Program, trace};
 
 use CollectiveKind::{AllGather, AllReduce};
 use model::{Config, Gpt};
@@ -42,12 +42,11 @@ fn compiled_with(recipe: Recipe, layout: Layout) -> Program {
         (state, loss)
     });
     let step = step.name("train_step").layout(&layout).donate(&[0]);
-    let state = init.call(()).unwrap();
-    let types = state.types();
-    let tokens = trace(|| reference::tokens(config, batch, 1).index(0, 0), ())
-        .unwrap()
-        .output_types();
-    step.compile((types, tokens[0].clone())).unwrap()
+    // What is read of the program is fixed before there is machine code.
+    let step = step.xla_option("xla_backend_optimization_level", 0);
+    let tokens = jit(move || reference::tokens(config, batch, 1).index(0, 0));
+    let types = (init.types(()).unwrap(), tokens.types(()).unwrap());
+    step.compile(types).unwrap()
 }
 
 /// The report of the step under both partitioners.

@@ -109,7 +109,7 @@ fn held(layout: &Layout) -> (u64, u64) {
         .xla_option("xla_backend_optimization_level", 0);
     let tokens = TensorType::new(DType::I32, [batch, config.context + 1]);
     let tokens_bytes = tokens.host_bytes() as u64;
-    let types = (init.call(()).unwrap().types(), tokens);
+    let types = (init.types(()).unwrap(), tokens);
     let memory = step.compile(types).unwrap().memory().unwrap();
     // Results are the state, which is as large as that of the arguments, and gradients.
     let (state, results) = (memory.argument, memory.output);

@@ -12,7 +12,9 @@ mod shardings;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use shardax_core::{Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope};
+use shardax_core::{
+    DType, Function, Leaf, NonFinite, On, Path, Tensor, TensorType, Tree, scope, trace_under,
+};
 use shardax_pjrt::{ExecuteOptions, OptionValue};
 use shardax_sharding::{Cluster, Layout};
 
@@ -222,6 +224,33 @@ impl<S, F: Function<S>> Jit<S, F> {
     /// the donation are the outer function's.
     pub fn inside(&self, args: F::Args) -> F::Output {
         scope(&self.options.name, || self.f.apply(args))
+    }
+
+    /// The types of the results for arguments of these types: the function is traced, and nothing is compiled or computed.
+    /// JAX calls this `eval_shape`.
+    ///
+    /// ```
+    /// use shardax_core::{DType, Tensor, TensorType};
+    /// use shardax_xla::jit;
+    ///
+    /// let split = jit(|x: Tensor| (x.dot(x), x.sum(1)));
+    /// let (product, sums) = split.types(TensorType::new(DType::F32, [512, 512]))?;
+    /// assert_eq!((product.to_string(), sums.to_string()), ("f32[512,512]".into(), "f32[512]".into()));
+    /// # Ok::<(), shardax_xla::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Mistakes of the traced function.
+    #[track_caller]
+    pub fn types(&self, arguments: On<F::Args, TensorType>) -> Result<On<F::Output, TensorType>> {
+        let layout = &self.options.layout;
+        let traced = trace_under(layout, &self.f, &arguments, TensorType::clone)?;
+        let mut types = traced.output_types().into_iter();
+        // There is a type for each leaf, in their order.
+        let next =
+            &mut |_: &mut Path, _: &Tensor| types.next().unwrap_or(TensorType::scalar(DType::F32));
+        Ok(traced.output.map_leaves(&mut Path::root(), next))
     }
 
     /// Compiles the function for arguments of these types, as a call with host arrays would.
