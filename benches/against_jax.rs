@@ -197,6 +197,7 @@ fn timed_lowering<S, F: Function<S>>(f: &F, args: &On<F::Args, TensorType>) -> D
             layout: &Layout::single(),
             arguments: &arguments,
             results: &results,
+            on_host: true,
         })
         .map(|module| module.text().len())
     });

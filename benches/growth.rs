@@ -64,6 +64,7 @@ fn lowered(graph: &Graph) -> Result<usize, Box<dyn Error>> {
         layout: &layout,
         arguments: &arguments,
         results: &results,
+        on_host: true,
     })
     .map_err(shardax::xla::Error::from)?;
     Ok(module.text().len())

@@ -98,6 +98,7 @@ fn lowering(info: &OpInfo) -> Result<String, String> {
         layout: &layout,
         arguments: &arguments,
         results: &results,
+        on_host: true,
     });
     let module = module.map_err(|faults| text(&shardax::xla::Error::from(faults)))?;
     let mut names: Vec<&str> = Vec::new();

@@ -62,8 +62,7 @@ pub fn pmean<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
 /// The largest of every device's value, element by element; all devices hold it in common. Devices
 /// that hold the largest share its derivative equally.
 ///
-/// A NaN that some devices hold may be left out: it is up to the runtime, and XLA's for CPUs and NCCL
-/// compare numbers alone. ([`psum`] keeps it.)
+/// A NaN is larger than every number, and -0 less than 0.
 #[track_caller]
 pub fn pmax<T: Tree<Tensor>>(tree: T, axes: impl Into<Axes>) -> T {
     each("pmax", tree, axes.into(), CollectiveOp::Pmax)

@@ -6,6 +6,7 @@
 
 mod control_flow;
 mod elementwise;
+mod extrema;
 mod indexing;
 mod long_sums;
 mod networks;

@@ -207,8 +207,7 @@ impl Tensor {
 
     /// The largest element over dimensions, which disappear; equal ones share the derivative.
     ///
-    /// A NaN is larger than every number, except that the CPU runtime loses it where the maxima of
-    /// several devices are compared.
+    /// A NaN is larger than every number, and -0 less than 0, on one device and across several.
     #[track_caller]
     pub fn max(self, axes: impl Axes) -> Tensor {
         self.reduce("max", Reducer::Max, axes, Location::caller())

@@ -6,7 +6,7 @@ use shardax_core::{
     CheckPoint, Constraint, Dim, Function, Graph, Leaf, NonFinite, On, Op, Path, Role, Tensor,
     TensorType, Traced, Tree, ValueId, check_finite, trace_under,
 };
-use shardax_pjrt::{CompileOptions, LoadedExecutable, donated_inputs};
+use shardax_pjrt::{CompileOptions, HOST_PLATFORM, LoadedExecutable, donated_inputs};
 use shardax_sharding::{Cluster, Layout, Note, PartitionSpec, Partitioner};
 
 use super::Options;
@@ -42,7 +42,8 @@ pub(super) fn compile<S, F: Function<S>, M: Leaf>(
     (options, runtime): (&Options, &Runtime),
     retraced: Vec<String>,
 ) -> Result<Specialized<F::Args, F::Output>> {
-    let lowered = lower_traced(f, args, signature, options)?;
+    let on_host = runtime.client().platform_name() == HOST_PLATFORM;
+    let lowered = lower_traced(f, args, signature, (options, on_host))?;
     let (executable, from_cache) = load_or_compile(&lowered.module, options, runtime)?;
     lowered.check_donation(options, |input| executable.is_donated(input))?;
     let Traced {
@@ -83,7 +84,7 @@ pub(super) fn compile_ahead<S, F: Function<S>>(
         ty: intern_type(ty.clone()),
         sharding: None,
     };
-    let lowered = lower_traced(f, types, signature, options)?;
+    let lowered = lower_traced(f, types, signature, (options, false))?;
     let job = Job {
         name: &options.name,
         module: &lowered.module,
@@ -118,7 +119,7 @@ fn lower_traced<S, F: Function<S>, M: Leaf>(
     f: &F,
     args: &On<F::Args, M>,
     signature: impl Fn(&M) -> Signature,
-    options: &Options,
+    (options, on_host): (&Options, bool),
 ) -> Result<Lowered<F::Args, F::Output>> {
     options.layout.validate()?;
     let ty = |leaf: &M| (*signature(leaf).ty).clone();
@@ -164,6 +165,7 @@ fn lower_traced<S, F: Function<S>, M: Leaf>(
         layout: &options.layout,
         arguments: &arguments,
         results: &results,
+        on_host,
     });
     let module = without_faults(lowered, placement.faults)?;
     Ok(Lowered {

@@ -12,11 +12,11 @@ use shardax_core::{
 use shardax_sharding::{Axes, Mesh, PartitionSpec, Partitioner, SpecFault};
 use smallvec::smallvec;
 
-use super::Lowering;
 use super::elementwise::neutral;
 use super::op::Joined;
 use super::split;
 use super::writer::{Results, Ssa, Writer, tensor_type};
+use super::{Block, Lowering};
 
 /// The position of the device along each axis of the regions around.
 pub(super) type Positions = BTreeMap<&'static str, Ssa>;
@@ -289,11 +289,20 @@ impl Lowering<'_> {
                 )
             }
             CollectiveOp::Psum | CollectiveOp::Pmax | CollectiveOp::Pmin => {
+                let attributes = format!("{}, {channel}, use_global_device_ids", listed(&groups()));
+                if let Some(extremum) = self.extremum_across(graph, equation, &Block::default()) {
+                    return smallvec![self.all_reduce_ordered(
+                        (x[0], from),
+                        extremum,
+                        &attributes,
+                        loc
+                    )];
+                }
                 let reducer = reducer(&collective.kind, from.dtype);
                 return smallvec![self.reducing(
                     "all_reduce",
                     (x[0], from.dtype, reducer),
-                    &format!("{}, {channel}, use_global_device_ids", listed(&groups())),
+                    &attributes,
                     &functional,
                     loc,
                 )];
@@ -330,7 +339,7 @@ impl Lowering<'_> {
     }
 
     /// A collective that combines values by a bare operation, which is what XLA's passes expect.
-    fn reducing(
+    pub(super) fn reducing(
         &mut self,
         name: &str,
         (x, dtype, reducer): (Ssa, DType, &str),

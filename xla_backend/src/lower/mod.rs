@@ -8,6 +8,7 @@
 mod constant;
 mod control;
 mod elementwise;
+mod extrema;
 mod fault;
 mod foreign;
 mod gather;
@@ -164,6 +165,8 @@ pub struct Program<'a> {
     pub arguments: &'a [Argument],
     /// How each result lies on the mesh; `None` is whole on every device.
     pub results: &'a [Option<PartitionSpec>],
+    /// Whether it runs on the CPU, and not on GPUs.
+    pub on_host: bool,
 }
 
 /// Lowers a program.
@@ -178,6 +181,7 @@ pub fn lower(program: &Program) -> Result<Module, Vec<LayoutFault>> {
         layout,
         arguments,
         results,
+        on_host,
     } = *program;
     let named = graph.inputs().iter().zip(arguments);
     let leaves = named.map(|(&input, argument)| LeafOf {
@@ -190,6 +194,7 @@ pub fn lower(program: &Program) -> Result<Module, Vec<LayoutFault>> {
         locations: Locations::default(),
         annotations: Annotations::new(layout, leaves.collect()),
         arguments,
+        on_host,
         versions: HashMap::new(),
         summed: HashSet::new(),
         positions: Positions::new(),
@@ -236,6 +241,7 @@ struct Lowering<'a> {
     locations: Locations,
     annotations: Annotations<'a>,
     arguments: &'a [Argument],
+    on_host: bool,
     /// Which argument a value is under another element type or annotation.
     versions: HashMap<Ssa, usize>,
     /// Gradients that are summed and lie as gradients do already.

@@ -47,7 +47,11 @@ impl Lowering<'_> {
             }
             Op::OptimizationBarrier => self.barrier(graph, equation, &x, &loc),
             Op::Reduce(reducer, dims) => {
-                smallvec![self.reduce(graph, equation, (*reducer, dims), x[0], &loc)]
+                smallvec![match self.extremum_across(graph, equation, block) {
+                    Some(extremum) =>
+                        self.reduce_ordered((graph, equation), (extremum, dims), x[0], &loc),
+                    None => self.reduce(graph, equation, (*reducer, dims), x[0], &loc),
+                }]
             }
             Op::Cond(cond) => self.cond((graph, equation, cond), &x, block, &loc),
             Op::While(looped) => self.while_loop((graph, equation, looped), &x, block, &loc),
@@ -65,6 +69,11 @@ impl Lowering<'_> {
             Op::ReduceWindow(reducer, window) => {
                 let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));
                 smallvec![self.reduce_window((*reducer, window), types, x[0], &loc)]
+            }
+            Op::Scatter { dims, combine }
+                if self.extremum_across(graph, equation, block).is_some() =>
+            {
+                smallvec![self.scatter_ordered((graph, equation), (dims, *combine), &x, &loc)]
             }
             Op::Cholesky => {
                 smallvec![self.cholesky(graph.ty(equation.results[0]), x[0], &loc)]

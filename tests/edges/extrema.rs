@@ -1,0 +1,93 @@
+//! A maximum over devices is the maximum on one: NaN wins, and -0 is less than 0.
+
+use shardax::prelude::*;
+use shardax::xla::Result;
+use shardax::pmin;
+
+use super::{array, eight_devices};
+
+const NAN: f64 = f64::NAN;
+const INF: f64 = f64::INFINITY;
+
+/// Eight elements, one for each device.
+const ROWS: [[f64; 8]; 6] = [
+    [1.0, 2.0, NAN, 4.0, 5.0, 6.0, 7.0, 8.0],
+    [NAN; 8],
+    [-0.0, 0.0, -0.0, 0.0, 0.0, -0.0, -0.0, -0.0],
+    [0.0, -0.0, 0.0, 0.0, -0.0, 0.0, 0.0, 0.0],
+    [-INF, -3.0, -2.5, -INF, -7.0, -1e-40, -2.0, -9.0],
+    [INF, 3.0, 2.5, 1e-40, 7.0, NAN, -INF, -9.0],
+];
+
+/// All that is made of maxima and minima, as bits: of two zeros and of NaN too.
+fn extrema(x: Tensor) -> Vec<Tensor> {
+    let to = Tensor::iota(DType::I32, [8], 0) % 2;
+    let filled = |with: f64| Tensor::full(with, x.dtype(), [2]);
+    let found = vec![
+        x.max(0),
+        x.min(0),
+        x.max(..),
+        grad(|x: Tensor| x.max(0).cast(DType::F32))(x),
+        grad(|x: Tensor| x.min(0).cast(DType::F32))(x),
+        // A guard: the step is taken if all is small.
+        x.abs().max(0).lt(1e4).cast(x.dtype()),
+        filled(-1.0).scatter_max(to, x, 0),
+        filled(1.0).scatter_min(to, x, 0),
+        x.cummax(0),
+        x.cummin(0),
+    ];
+    let narrow = |t: Tensor| t.cast(DType::F64);
+    let mut all: Vec<Tensor> = found.into_iter().map(narrow).collect();
+    all.extend([x.argmax(0), x.argmin(0)].map(|t| t.cast(DType::F64)));
+    all
+}
+
+/// NaN of any kind is NaN, and zeros have signs.
+fn bits(arrays: &[Array]) -> Result<Vec<Vec<Option<u64>>>> {
+    let of = |x: f64| (!x.is_nan()).then_some(x.to_bits());
+    let read = |a: &Array| Ok(a.to_vec::<f64>()?.into_iter().map(of).collect());
+    arrays.iter().map(read).collect()
+}
+
+#[test]
+fn are_those_of_one_device() -> Result<()> {
+    for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16, DType::F8E5M2] {
+        let program = |layout: &Layout| {
+            jit(move |x: Tensor| extrema(x.cast(dtype).shard(&[Dim::Logical("batch")])))
+                .layout(layout)
+        };
+        let alone = program(&Layout::single());
+        for layout in eight_devices() {
+            let split = program(&layout);
+            for row in ROWS {
+                let x = array(&row, DType::F64)?;
+                let expected = bits(&alone.call(x.clone())?)?;
+                let found = bits(&split.call(x)?)?;
+                assert_eq!(found, expected, "{dtype} {row:?} {layout}");
+                assert_eq!(expected[0] == vec![None], row.iter().any(|x| x.is_nan()));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn in_manual_regions_too() -> Result<()> {
+    let mesh = Mesh::new([("data", 8)])?;
+    let layout = Layout::new(mesh);
+    let program = jit(|x: Tensor| {
+        let whole = (PartitionSpec::whole(), PartitionSpec::whole());
+        let region = |x: Tensor| (pmax(x, "data"), pmin(x, "data"));
+        manual("data", PartitionSpec::new(("data",)), whole, region)(x)
+    })
+    .layout(&layout);
+    let found = |row: &[f64; 8]| -> Result<[f64; 2]> {
+        let (max, min) = program.call(array(row, DType::F32)?)?;
+        Ok([max.item::<f32>()?.into(), min.item::<f32>()?.into()])
+    };
+    assert!(found(&ROWS[0])?.iter().all(|x| x.is_nan()));
+    let zeros = found(&ROWS[2])?.map(f64::is_sign_negative);
+    assert_eq!(zeros, [false, true]);
+    assert_eq!(found(&ROWS[4])?[1], -INF);
+    Ok(())
+}
