@@ -6,7 +6,7 @@
 use shardax::nn::{AttentionOptions, attention};
 use shardax::prelude::*;
 use shardax::train::{AdamW, Moments, accumulate};
-use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport};
+use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport, Pass};
 use shardax::{Chip, Cluster};
 
 use CollectiveKind::{AllGather, AllReduce, CollectivePermute, ReduceScatter};
@@ -320,4 +320,54 @@ fn context_parallelism_sends_blocks_beside_the_computation() {
     });
     let turning = (2 + 2 + 4) * (turns - 1);
     assert_eq!(in_loops.sum::<u64>(), turning * block, "{report}");
+}
+
+/// The layers as a list, each computed again in the backward pass.
+fn step_over_a_list(layers: Vec<Layer>, x: Tensor) -> (Vec<Layer>, Tensor) {
+    let loss = |layers: Vec<Layer>| {
+        let split = |h: Tensor| h.shard(&["batch", "embed"].map(Dim::Logical));
+        let block =
+            |(h, layer): (Tensor, Layer)| split(h + split(h).dot(layer.up).relu().dot(layer.down));
+        let forward = |h: Tensor, layer: &Layer| remat(block)((h, layer.clone()));
+        layers.iter().fold(x, forward).square().mean(..)
+    };
+    let (loss, gradients) = value_and_grad(loss)(layers.clone());
+    let pairs = layers.into_iter().zip(gradients);
+    let updated = pairs.map(|(layer, g)| Layer {
+        up: layer.up - g.up * 0.1,
+        down: layer.down - g.down * 0.1,
+    });
+    (updated.collect(), loss)
+}
+
+#[test]
+fn fsdp_of_a_list_of_layers_gathers_each_where_it_is_used_and_reduces_it_into_shards() {
+    let layout = Layout::fsdp(Mesh::new([("data", 8)]).unwrap()).unwrap();
+    let cluster = Cluster::new(Chip::H100, 1, 8).unwrap();
+    let layer = || Layer {
+        up: TensorType::new(DType::BF16, [EMBED, MLP]),
+        down: TensorType::new(DType::BF16, [MLP, EMBED]),
+    };
+    let types = (
+        (0..LAYERS).map(|_| layer()).collect(),
+        TensorType::new(DType::BF16, [BATCH, EMBED]),
+    );
+    let program = jit(step_over_a_list).layout(&layout).donate(&[0]);
+    // Layers as small as these would be gathered together.
+    let program = program.xla_option("xla_gpu_all_gather_combine_threshold_bytes", 1);
+    let program = program.compile_for(&cluster, types).unwrap();
+    let report = program.collectives().unwrap();
+    let moved = |kind| -> u64 {
+        report
+            .of(kind, &["data"])
+            .map(|c| c.times * c.payload_bytes)
+            .sum()
+    };
+    let whole = (LAYERS * 2 * EMBED * MLP) as u64 * BF16;
+    let backward = report
+        .of(AllGather, &["data"])
+        .filter(|c| c.pass == Some(Pass::Backward));
+    let again: u64 = backward.map(|c| c.times * c.payload_bytes).sum();
+    assert_eq!((moved(AllGather), again), (2 * whole, whole), "{report}");
+    assert_eq!(moved(ReduceScatter), whole, "{report}");
 }

@@ -11,6 +11,7 @@ mod reference;
 mod training;
 
 mod context;
+mod list;
 mod sequence;
 mod zero;
 

@@ -1,8 +1,8 @@
 //! A maximum over devices is the maximum on one: NaN wins, and -0 is less than 0.
 
+use shardax::pmin;
 use shardax::prelude::*;
 use shardax::xla::Result;
-use shardax::pmin;
 
 use super::{array, eight_devices};
 
@@ -51,7 +51,13 @@ fn bits(arrays: &[Array]) -> Result<Vec<Vec<Option<u64>>>> {
 
 #[test]
 fn are_those_of_one_device() -> Result<()> {
-    for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16, DType::F8E5M2] {
+    for dtype in [
+        DType::F64,
+        DType::F32,
+        DType::BF16,
+        DType::F16,
+        DType::F8E5M2,
+    ] {
         let program = |layout: &Layout| {
             jit(move |x: Tensor| extrema(x.cast(dtype).shard(&[Dim::Logical("batch")])))
                 .layout(layout)

@@ -21,7 +21,7 @@ use crate::rules;
 use crate::rules::batch::Batched;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{emit, input, region};
+use crate::trace::{at, before_gathering, emit, input, region};
 use crate::tree::Tree;
 
 /// The same function, whose inner values are not kept for its derivative but computed again.
@@ -70,13 +70,47 @@ fn remat_at<A: Tree<Tensor>, R: Tree<Tensor>>(
     source: Source,
 ) -> R {
     let traced = close(&args, f, "remat", source);
-    let op = Op::Remat(Remat {
+    let remat = Remat {
         body: Arc::new(traced.graph),
         policy: policy.clone(),
         recomputes: false,
-    });
-    let results = emit(op, &traced.operands, source);
+    };
+    let results = emit_gathering(remat, &traced.operands, source);
     traced.result.with_leaves(&results)
+}
+
+/// Emits a function that is computed again, which gathers the parameters that it reads itself: gathered outside, they
+/// would be kept whole from the forward to the backward pass.
+fn emit_gathering(remat: Remat, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
+    let gathers: Vec<_> = operands.iter().map(|&o| before_gathering(o)).collect();
+    if gathers.iter().all(Option::is_none) {
+        return emit(Op::Remat(remat), operands, source);
+    }
+    let outside = operands.iter().zip(&gathers);
+    let outside: Vec<Tensor> = outside
+        .map(|(&operand, gather)| gather.as_ref().map_or(operand, |(_, at_rest)| *at_rest))
+        .collect();
+    let traced = region(|| {
+        let inputs = outside.iter().map(|t| input(t.ty())).zip(gathers);
+        let inside: Vec<Tensor> = inputs
+            .map(|(x, gather)| match gather {
+                Some((constraint, _)) => at(source, || lax::shard(x, constraint)),
+                None => x,
+            })
+            .collect();
+        evaluate(&remat.body, &inside, |equation, operands| {
+            match &equation.op {
+                Op::Remat(inner) => emit_gathering(inner.clone(), operands, equation.source),
+                op => emit(op.clone(), operands, equation.source),
+            }
+        })
+    });
+    let body = finished(traced.graph, &traced.result);
+    let op = Op::Remat(Remat {
+        body: Arc::new(body),
+        ..remat
+    });
+    emit(op, &outside, source)
 }
 
 impl Policy {

@@ -154,22 +154,17 @@ impl<'a> Finder<'a> {
                 return None;
             };
             let operand = equation.operands[0];
-            let spec = |role: Role| {
-                let constraint = Constraint {
-                    role,
-                    ..constraint.clone()
-                };
-                annotations.lies(&constraint, self.graph.ty(operand)).ok()
+            if constraint.role != Role::ParameterAtUse {
+                return None;
+            }
+            let result = equation.results[0];
+            let mut outputs = self.graph.outputs().iter().zip(results);
+            let returned = |(&o, w): (&ValueId, &Option<Wanted>)| {
+                o == result && w.as_ref().is_some_and(|w| w.is_gradient)
             };
-            let is_used = constraint.role == Role::ParameterAtUse;
-            let specs = is_used.then(|| Some((spec(Role::ParameterAtUse)?, spec(Role::Gradient)?)));
-            let (at_use, gradient) = specs??;
-            let wanted = Wanted {
-                at_use,
-                gradient,
-                is_gradient: self.is_gradient(equation.results[0]),
-            };
-            Some((operand, equation.results[0], wanted))
+            let is_gradient = self.is_gradient(result) || outputs.any(returned);
+            let wanted = self.wanted(annotations, constraint, operand, is_gradient)?;
+            Some((operand, result, wanted))
         });
         let annotated: Vec<_> = annotated.collect();
         // Along axes that split any parameter where it is used there are sums of other things too, and
@@ -192,18 +187,54 @@ impl<'a> Finder<'a> {
                 .and_then(|wanted| search.sum(output, wanted));
             sums.returned.extend(sum.map(|sum| (position, sum)));
         }
-        for (value, result, wanted) in annotated {
-            match self.definitions[value.index()].map(|equation| &equation.op) {
-                Some(Op::Remat(_)) if self.uses[value.index()] == 1 => {
-                    sums.inside.insert(value, wanted);
-                }
-                _ => {
-                    let sum = search.sum(value, &wanted);
-                    sums.annotated.extend(sum.map(|sum| (result, sum)));
-                }
+        // What gathers a parameter inside of a region has its gradient in there too.
+        for equation in self.graph.equations() {
+            let Op::Shard(constraint) = &equation.op else {
+                continue;
+            };
+            let value = equation.operands[0];
+            if constraint.role == Role::Gradient && self.is_of_remat(value) {
+                let wanted = self.wanted(annotations, constraint, value, true);
+                sums.inside.extend(wanted.map(|wanted| (value, wanted)));
             }
         }
+        for (value, result, wanted) in annotated {
+            if self.is_of_remat(value) {
+                sums.inside.insert(value, wanted);
+                continue;
+            }
+            let sum = search.sum(value, &wanted);
+            sums.annotated.extend(sum.map(|sum| (result, sum)));
+        }
         sums
+    }
+
+    /// How a value lies that has this annotation in one role or another.
+    fn wanted(
+        &self,
+        annotations: &Annotations,
+        constraint: &Constraint,
+        value: ValueId,
+        is_gradient: bool,
+    ) -> Option<Wanted> {
+        let spec = |role: Role| {
+            let constraint = Constraint {
+                role,
+                ..constraint.clone()
+            };
+            annotations.lies(&constraint, self.graph.ty(value)).ok()
+        };
+        Some(Wanted {
+            at_use: spec(Role::ParameterAtUse)?,
+            gradient: spec(Role::Gradient)?,
+            is_gradient,
+        })
+    }
+
+    /// Whether a value is the result of a region that is computed again, and used once.
+    fn is_of_remat(&self, value: ValueId) -> bool {
+        let definition = self.definitions[value.index()].map(|equation| &equation.op);
+        self.uses[value.index()] == 1 && matches!(definition, Some(Op::Remat(_)))
     }
 
     /// Whether nothing but its annotation as a gradient uses a value.
