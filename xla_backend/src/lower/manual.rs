@@ -70,6 +70,7 @@ impl Lowering<'_> {
             Partitioner::Shardy => self.shardy_region(manual, entry, &results, loc),
             Partitioner::Gspmd => {
                 let rest = self.annotations.automatic_axes();
+                let rest: Vec<String> = rest.map(str::to_owned).collect();
                 if !rest.is_empty() {
                     let fault = SpecFault::PartlyManual {
                         manual: names.iter().map(|name| (*name).to_owned()).collect(),
