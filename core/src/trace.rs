@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
+use crate::context::is_manual;
 use crate::error::{Error, ErrorKind, Result, Source};
 use crate::graph::{Equation, Graph, Scope, ValueId, Values};
 use crate::literal::Number;
@@ -256,7 +257,8 @@ pub(crate) fn with_origin<R>(equation: &Equation, f: impl FnOnce() -> R) -> R {
 /// }
 /// ```
 pub fn at<R>(source: Source, f: impl FnOnce() -> R) -> R {
-    let _restore = replace_origin(origin(source));
+    let is_known = ORIGIN.with_borrow(Option::is_some);
+    let _restore = (!is_known).then(|| replace_origin((source, SCOPE.with_borrow(Clone::clone))));
     f()
 }
 
@@ -348,12 +350,19 @@ fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
 
 /// Appends an equation to the innermost frame.
 pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
-    let (op, operands) = agreed(op, operands, source);
-    let Some(op) = op else {
-        return operands.into_iter().collect();
-    };
+    if !is_manual() {
+        return append(op, operands, source);
+    }
+    match agreed(op, operands, source) {
+        (Some(op), operands) => append(op, &operands, source),
+        (None, operands) => operands.into_iter().collect(),
+    }
+}
+
+/// Appends an equation whose operands agree on the axes that they vary over.
+fn append(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
     let outcome = FRAMES.with_borrow_mut(|frames| {
-        let operands = resolve(frames, &op, &operands)?;
+        let operands = resolve(frames, &op, operands)?;
         match frames.last_mut() {
             Some(frame) => frame.append(op, operands, source),
             None => Err((
@@ -448,11 +457,14 @@ impl Frame {
             types
         };
         types.iter().try_for_each(|ty| check_size(op.name(), ty))?;
-        let (op, operands) = self.simplifier.composed(op, operands);
+        let (op, operands) = match self.simplifier.simpler(&self.graph, &op, &operands) {
+            Some(simpler) => simpler,
+            None => (op, operands),
+        };
         if let Some(known) = self.simplifier.known(&self.graph, &op, &operands) {
             return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));
         }
-        if let Some(literal) = self.simplifier.folded(&op, &operands) {
+        if let Some(literal) = self.simplifier.folded(&self.graph, &op, &operands) {
             let scalar = self.append(Op::Constant(literal), Values::new(), source)?;
             let shape = types[0].shape.clone();
             let op = Op::Broadcast {
@@ -465,7 +477,6 @@ impl Frame {
             .into_iter()
             .map(|ty| self.graph.new_value(ty))
             .collect();
-        self.simplifier.remember(&op, &operands, &results);
         let (source, scope) = origin(source);
         let scope = marked(scope);
         let tensors = results.iter().map(|&r| Tensor::new(self.id, r)).collect();
@@ -476,6 +487,7 @@ impl Frame {
             source,
             scope,
         });
+        self.simplifier.remember(&self.graph);
         Ok(tensors)
     }
 }
@@ -525,7 +537,7 @@ pub(crate) fn since<R>(position: Position, read: impl FnOnce(&[Equation]) -> R) 
 pub(crate) fn before_gathering(x: Tensor) -> Option<(Constraint, Tensor)> {
     FRAMES.with_borrow(|frames| {
         let frame = frames.last().filter(|frame| frame.id == x.frame)?;
-        let (constraint, parameter) = frame.simplifier.before_gathering(x.value)?;
+        let (constraint, parameter) = frame.simplifier.before_gathering(&frame.graph, x.value)?;
         Some((constraint, Tensor::new(frame.id, parameter)))
     })
 }
@@ -534,7 +546,7 @@ pub(crate) fn before_gathering(x: Tensor) -> Option<(Constraint, Tensor)> {
 pub(crate) fn known_number(x: Tensor) -> Option<Number> {
     FRAMES.with_borrow(|frames| {
         let frame = frames.last().filter(|frame| frame.id == x.frame)?;
-        frame.simplifier.number(x.value)
+        frame.simplifier.number(&frame.graph, x.value)
     })
 }
 

@@ -145,7 +145,7 @@ pub(crate) fn leaf(x: Tensor, path: &Path, role: Role, source: Source) -> Tensor
         role,
         leaf: Some(path.to_string().into()),
     };
-    emit1(Op::Shard(constraint), &[x], source)
+    emit1(Op::Shard(Box::new(constraint)), &[x], source)
 }
 
 /// `Tensor(#3 of FrameId(0))`: a handle can outlive its trace, and then has no type to show.

@@ -330,7 +330,7 @@ fn stated_of_input(graph: &Graph, input: ValueId) -> Option<&Constraint> {
         .equations()
         .iter()
         .find_map(|equation| match &equation.op {
-            Op::Shard(constraint) if equation.operands[0] == input => Some(constraint),
+            Op::Shard(constraint) if equation.operands[0] == input => Some(constraint.as_ref()),
             _ => None,
         })
 }
@@ -342,7 +342,7 @@ fn stated_of_output(graph: &Graph, output: ValueId) -> Option<&Constraint> {
         .iter()
         .rev()
         .find_map(|equation| match &equation.op {
-            Op::Shard(constraint) if equation.results[0] == output => Some(constraint),
+            Op::Shard(constraint) if equation.results[0] == output => Some(constraint.as_ref()),
             _ => None,
         })
 }

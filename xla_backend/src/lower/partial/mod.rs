@@ -157,7 +157,7 @@ impl<'a> Finder<'a> {
             let spec = |role: Role| {
                 let constraint = Constraint {
                     role,
-                    ..constraint.clone()
+                    ..constraint.as_ref().clone()
                 };
                 annotations.lies(&constraint, self.graph.ty(operand)).ok()
             };
