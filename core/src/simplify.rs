@@ -4,9 +4,9 @@
 //! ones, undoes a transposition, divides two constants. What a person would have left out is left
 //! out here, when the equation is about to be appended.
 
-use std::collections::HashMap;
 use std::num::NonZero;
 
+use rustc_hash::FxHashMap;
 use shardax_sharding::Role;
 
 use crate::graph::{Equation, Graph, ValueId, Values};
@@ -18,8 +18,8 @@ use crate::types::Shape;
 #[derive(Default)]
 pub(crate) struct Simplifier {
     /// Constants and their broadcasts, so that a program has each once.
-    constants: HashMap<Literal, ValueId>,
-    broadcasts: HashMap<(ValueId, Shape), ValueId>,
+    constants: FxHashMap<Literal, ValueId>,
+    broadcasts: FxHashMap<(ValueId, Shape), ValueId>,
     /// The position of the equation that makes a value, by value; none of an input.
     definitions: Vec<Option<NonZero<u32>>>,
 }

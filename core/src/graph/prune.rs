@@ -110,13 +110,12 @@ impl Graph {
         }
         let mut needed = vec![false; self.equations.len()];
         for (equation, needed) in self.equations.iter_mut().zip(&mut needed).rev() {
-            let used = equation.results.iter().map(|r| values[r.index()]);
-            let used: SmallVec<[bool; 4]> = used.collect();
-            *needed = used.contains(&true) || equation.op.has_effect();
+            let is_used = |r: &ValueId| values[r.index()];
+            *needed = equation.results.iter().any(is_used) || equation.op.has_effect();
             if !*needed {
                 continue;
             }
-            prune_region(equation, &used);
+            prune_region(equation, &values);
             for operand in &equation.operands {
                 values[operand.index()] = true;
             }
@@ -179,17 +178,22 @@ impl Ends<'_> {
     }
 }
 
-fn prune_region(equation: &mut Equation, used: &[bool]) {
+/// Leaves a region what is needed for those of its results that are among the `needed` values.
+fn prune_region(equation: &mut Equation, needed: &[bool]) {
+    if equation.op.regions().is_empty() {
+        return;
+    }
+    let used: Vec<bool> = equation.results.iter().map(|r| needed[r.index()]).collect();
     let ends = Ends {
         operands: &mut equation.operands,
         results: &mut equation.results,
     };
     match &mut equation.op {
-        Op::Remat(remat) => prune_remat(remat, ends, used),
-        Op::Scan(scan) => prune_scan(scan, ends, used),
-        Op::Cond(cond) => prune_cond(cond, ends, used),
-        Op::While(looped) => prune_while(looped, ends, used),
-        Op::Manual(manual) => prune_manual(manual, ends, used),
+        Op::Remat(remat) => prune_remat(remat, ends, &used),
+        Op::Scan(scan) => prune_scan(scan, ends, &used),
+        Op::Cond(cond) => prune_cond(cond, ends, &used),
+        Op::While(looped) => prune_while(looped, ends, &used),
+        Op::Manual(manual) => prune_manual(manual, ends, &used),
         // A function with a rule keeps its signature, which the rule has too.
         _ => {}
     }
