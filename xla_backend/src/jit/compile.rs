@@ -430,5 +430,5 @@ fn load_or_compile(
         let executable = client.compile_with_calls(text.as_bytes(), &options, module.calls())?;
         return Ok((executable, false));
     }
-    runtime.load_or_compile(module.identity(), &module.text(), &options)
+    runtime.load_or_compile(module.identity(), module.text(), &options)
 }
