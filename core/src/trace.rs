@@ -592,6 +592,15 @@ pub(crate) fn known_number(x: Tensor) -> Option<Number> {
     })
 }
 
+/// Makes room for about as many equations in the innermost frame: large arrays that grow step by step
+/// are copied, and their memory comes from the system and goes back to it each time.
+pub(crate) fn make_room(equations: usize) {
+    top(|frame| {
+        frame.graph.equations.reserve(equations);
+        frame.graph.types.reserve(equations);
+    });
+}
+
 /// The innermost frame's handle for one of its values.
 pub(crate) fn handle(value: ValueId) -> Tensor {
     top(|frame| Tensor::new(frame.id, value))

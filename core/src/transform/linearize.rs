@@ -17,7 +17,9 @@ use crate::op::Op;
 use crate::rules;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{Position, at, backward, emit, emit1, handle, position, since, with_origin};
+use crate::trace::{
+    Position, at, backward, emit, emit1, handle, make_room, position, since, with_origin,
+};
 use crate::types::TensorType;
 
 /// Tangents or cotangents; `None` is a zero that is never written down.
@@ -49,6 +51,8 @@ pub(crate) fn inline(graph: &Graph, inputs: &[Tensor]) -> Vec<Tensor> {
 
 /// Emits the equations of `graph` on duals.
 pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual> {
+    // A value, its slope, its tangent, and its cotangent.
+    make_room(4 * graph.equations().len());
     evaluate(graph, inputs, |equation, operands| {
         if operands.iter().any(|d| d.tangent.is_some()) {
             return rules::jvp::jvp(equation, operands, mode);

@@ -186,7 +186,7 @@ pub fn lower(program: &Program) -> Result<Module, Vec<LayoutFault>> {
         is_state: argument.is_state,
     });
     let mut lowering = Lowering {
-        out: Writer::default(),
+        out: Writer::for_equations(graph.equation_count()),
         locations: Locations::default(),
         annotations: Annotations::new(layout, leaves.collect()),
         arguments,

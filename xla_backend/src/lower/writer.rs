@@ -138,14 +138,25 @@ impl Piece for Loc {
 /// The names of an operation's results.
 pub(super) type Results = SmallVec<[Ssa; 4]>;
 
+/// What an equation of a transformer takes, about.
+const BYTES_OF_EQUATION: usize = 110;
+
 /// The text, and the next free name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Writer {
     text: String,
     next: u32,
 }
 
 impl Writer {
+    /// An empty text with room for about as many equations.
+    pub(super) fn for_equations(count: usize) -> Self {
+        Writer {
+            text: String::with_capacity(count * BYTES_OF_EQUATION),
+            next: 0,
+        }
+    }
+
     /// A new name.
     pub(super) fn fresh(&mut self) -> Ssa {
         let number = self.next;
