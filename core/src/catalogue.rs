@@ -280,7 +280,7 @@ fn examples() -> Vec<Example> {
     };
     add(
         family,
-        Op::DotGeneral(dims),
+        Op::DotGeneral(Box::new(dims)),
         vec![f32(&[2, 3]), f32(&[3, 4])],
     );
     let layout = |batch, feature| ConvLayout {
@@ -322,7 +322,7 @@ fn examples() -> Vec<Example> {
     add(family, Op::DynamicSlice(sizes), vec![f32(&[5]), i32(&[])]);
     let operands = vec![f32(&[5]), f32(&[2]), i32(&[])];
     add(family, Op::DynamicUpdateSlice, operands);
-    let rows = GatherDims::rows(0, 2, 1);
+    let rows = Box::new(GatherDims::rows(0, 2, 1));
     let op = Op::Gather {
         dims: rows.clone(),
         sizes: smallvec![1, 3],
@@ -348,7 +348,7 @@ fn examples() -> Vec<Example> {
         role: Role::Activation,
         leaf: None,
     };
-    add(family, Op::Shard(constraint), vec![f32(&[4])]);
+    add(family, Op::Shard(Box::new(constraint)), vec![f32(&[4])]);
     add(family, Op::OptimizationBarrier, vec![f32(&[4])]);
     add(family, Op::StopGradient, vec![f32(&[4])]);
     add(family, Op::Name("hidden".into()), vec![f32(&[4])]);

@@ -233,7 +233,11 @@ pub(crate) fn sum(x: Tensor, dims: &[usize]) -> Tensor {
 
 #[track_caller]
 pub(crate) fn dot(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
-    emit1(Op::DotGeneral(dims), &[lhs, rhs], Location::caller())
+    emit1(
+        Op::DotGeneral(Box::new(dims)),
+        &[lhs, rhs],
+        Location::caller(),
+    )
 }
 
 fn with_starts(operands: &[Tensor], starts: &[Tensor]) -> SmallVec<[Tensor; 6]> {
@@ -258,6 +262,7 @@ pub(crate) fn dynamic_update_slice(x: Tensor, update: Tensor, starts: &[Tensor])
 #[track_caller]
 pub(crate) fn gather(x: Tensor, indices: Tensor, dims: GatherDims, sizes: &[usize]) -> Tensor {
     let sizes = Dims::from_slice(sizes);
+    let dims = Box::new(dims);
     emit1(
         Op::Gather { dims, sizes },
         &[x, indices],
@@ -280,6 +285,7 @@ pub(crate) fn scatter(
         Combine::Max | Combine::Min | Combine::Set => dtype,
     };
     let operands = [convert(x, wide), indices, convert(updates, wide)];
+    let dims = Box::new(dims);
     let result = emit1(Op::Scatter { dims, combine }, &operands, Location::caller());
     convert(result, dtype)
 }
@@ -373,7 +379,7 @@ pub(crate) fn place(x: Tensor, memory: Memory) -> Tensor {
 
 #[track_caller]
 pub(crate) fn shard(x: Tensor, constraint: Constraint) -> Tensor {
-    emit1(Op::Shard(constraint), &[x], Location::caller())
+    emit1(Op::Shard(Box::new(constraint)), &[x], Location::caller())
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use half::{bf16, f16};
+use smallvec::{SmallVec, smallvec};
 
 use crate::dtype::DType;
 use crate::float8::{F8E4M3FN, F8E5M2};
@@ -135,9 +136,18 @@ impl fmt::Display for Number {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Literal {
     ty: TensorType,
-    /// One element's bytes when `splat`, else all elements' in row-major order.
-    bytes: Arc<[u8]>,
-    splat: bool,
+    elements: Elements,
+}
+
+/// The bytes of one element, of which none has more than eight.
+type ElementBytes = SmallVec<[u8; 8]>;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Elements {
+    /// One that is repeated. A program has many of them.
+    Same(ElementBytes),
+    /// The bytes of all in row-major order.
+    Each(Arc<[u8]>),
 }
 
 impl Literal {
@@ -147,8 +157,7 @@ impl Literal {
     pub fn from_slice<T: Element>(values: &[T], shape: impl AsRef<[usize]>) -> Option<Self> {
         let ty = TensorType::new(T::DTYPE, shape);
         (ty.element_count() == values.len()).then(|| Literal {
-            splat: false,
-            bytes: T::to_bytes(values).into(),
+            elements: Elements::Each(T::to_bytes(values).into()),
             ty,
         })
     }
@@ -159,8 +168,7 @@ impl Literal {
     /// Returns `None` when they are not as many as the type has.
     pub fn from_bytes(ty: TensorType, bytes: Vec<u8>) -> Option<Self> {
         (ty.host_bytes() == bytes.len()).then(|| Literal {
-            splat: false,
-            bytes: bytes.into(),
+            elements: Elements::Each(bytes.into()),
             ty,
         })
     }
@@ -171,8 +179,7 @@ impl Literal {
         let bytes = scalar_bytes(number, dtype)?;
         Some(Literal {
             ty: TensorType::scalar(dtype),
-            bytes: bytes.into(),
-            splat: true,
+            elements: Elements::Same(bytes),
         })
     }
 
@@ -183,25 +190,29 @@ impl Literal {
 
     /// The bytes of one element if all are the same by construction, else of all elements.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        match &self.elements {
+            Elements::Same(bytes) => bytes,
+            Elements::Each(bytes) => bytes,
+        }
     }
 
     /// Whether [`Literal::bytes`] is one element that is repeated.
     pub fn is_splat(&self) -> bool {
-        self.splat
+        matches!(self.elements, Elements::Same(_))
     }
 
     /// The number that every element of a splat is; `None` of other constants.
     pub fn number(&self) -> Option<Number> {
-        self.splat
-            .then(|| self.numbers())
-            .and_then(|n| n.first().copied())
+        match &self.elements {
+            Elements::Same(_) => self.each_number().next(),
+            Elements::Each(_) => None,
+        }
     }
 
     /// All elements in row-major order, if `T` is their type.
     pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
-        let values = (T::DTYPE == self.ty.dtype).then(|| T::from_bytes(&self.bytes))?;
-        match (self.splat, values.first()) {
+        let values = (T::DTYPE == self.ty.dtype).then(|| T::from_bytes(self.bytes()))?;
+        match (self.is_splat(), values.first()) {
             (true, Some(&value)) => Some(vec![value; self.ty.element_count()]),
             _ => Some(values),
         }
@@ -209,11 +220,21 @@ impl Literal {
 
     /// The elements (one of them, for a splat) as numbers; of a complex one, both parts.
     pub fn numbers(&self) -> Vec<Number> {
-        numbers(self.ty.dtype, &self.bytes)
+        self.each_number().collect()
+    }
+
+    fn each_number(&self) -> impl Iterator<Item = Number> {
+        let dtype = self.ty.dtype;
+        let width = match dtype {
+            DType::C64 => size_of::<f32>(),
+            _ => dtype.host_bytes(),
+        };
+        let bytes = self.bytes().chunks_exact(width);
+        bytes.map(move |bytes| number(dtype, bytes))
     }
 }
 
-fn scalar_bytes(number: Number, dtype: DType) -> Option<Vec<u8>> {
+fn scalar_bytes(number: Number, dtype: DType) -> Option<ElementBytes> {
     let float = number.as_f64();
     let int = match number {
         Number::Bool(v) => i64::from(v),
@@ -226,69 +247,59 @@ fn scalar_bytes(number: Number, dtype: DType) -> Option<Vec<u8>> {
         }
     };
     match dtype {
-        DType::Bool => matches!(int, 0 | 1).then(|| vec![int as u8]),
-        DType::I4 => (-8..8).contains(&int).then(|| vec![int as i8 as u8]),
-        DType::U4 => (0..16).contains(&int).then(|| vec![int as u8]),
-        DType::I8 => i8::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
-        DType::I16 => i16::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
-        DType::I32 => i32::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
-        DType::I64 => Some(int.to_ne_bytes().to_vec()),
-        DType::U8 => u8::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
-        DType::U16 => u16::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
-        DType::U32 => u32::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
-        DType::U64 => u64::try_from(int).ok().map(|v| v.to_ne_bytes().to_vec()),
+        DType::Bool => matches!(int, 0 | 1).then(|| smallvec![int as u8]),
+        DType::I4 => (-8..8).contains(&int).then(|| smallvec![int as i8 as u8]),
+        DType::U4 => (0..16).contains(&int).then(|| smallvec![int as u8]),
+        DType::I8 => i8::try_from(int).ok().map(element_bytes),
+        DType::I16 => i16::try_from(int).ok().map(element_bytes),
+        DType::I32 => i32::try_from(int).ok().map(element_bytes),
+        DType::I64 => Some(element_bytes(int)),
+        DType::U8 => u8::try_from(int).ok().map(element_bytes),
+        DType::U16 => u16::try_from(int).ok().map(element_bytes),
+        DType::U32 => u32::try_from(int).ok().map(element_bytes),
+        DType::U64 => u64::try_from(int).ok().map(element_bytes),
         _ => float_bytes(float, dtype),
     }
 }
 
-fn float_bytes(v: f64, dtype: DType) -> Option<Vec<u8>> {
+fn float_bytes(v: f64, dtype: DType) -> Option<ElementBytes> {
     Some(match dtype {
-        DType::F16 => f16::from_f64(v).to_ne_bytes().to_vec(),
-        DType::BF16 => bf16::from_f64(v).to_ne_bytes().to_vec(),
-        DType::F32 => (v as f32).to_ne_bytes().to_vec(),
-        DType::F64 => v.to_ne_bytes().to_vec(),
-        DType::C64 => [(v as f32).to_ne_bytes(), 0f32.to_ne_bytes()].concat(),
-        DType::F8E4M3FN => vec![F8E4M3FN::from_f64(v).to_bits()],
-        DType::F8E5M2 => vec![F8E5M2::from_f64(v).to_bits()],
+        DType::F16 => element_bytes(f16::from_f64(v)),
+        DType::BF16 => element_bytes(bf16::from_f64(v)),
+        DType::F32 => element_bytes(v as f32),
+        DType::F64 => element_bytes(v),
+        DType::C64 => element_bytes([v as f32, 0.0]),
+        DType::F8E4M3FN => smallvec![F8E4M3FN::from_f64(v).to_bits()],
+        DType::F8E5M2 => smallvec![F8E5M2::from_f64(v).to_bits()],
         _ => return None,
     })
 }
 
-fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Number> {
-    fn of<T: Element + Into<Number>>(bytes: &[u8]) -> Vec<Number> {
-        T::from_bytes(bytes).into_iter().map(Into::into).collect()
+fn element_bytes<T: Pod>(value: T) -> ElementBytes {
+    SmallVec::from_slice(bytemuck::bytes_of(&value))
+}
+
+/// The number that an element's bytes stand for; of a complex one, those of either part.
+fn number(dtype: DType, bytes: &[u8]) -> Number {
+    fn of<T: Pod>(bytes: &[u8]) -> T {
+        bytemuck::pod_read_unaligned(bytes)
     }
     match dtype {
-        DType::Bool => of::<bool>(bytes),
-        DType::I4 | DType::I8 => of::<i8>(bytes),
-        DType::I16 => of::<i16>(bytes),
-        DType::I32 => of::<i32>(bytes),
-        DType::I64 => of::<i64>(bytes),
-        DType::U4 | DType::U8 => of::<u8>(bytes),
-        DType::U16 => of::<u16>(bytes),
-        DType::U32 => of::<u32>(bytes),
-        DType::U64 => u64::from_bytes(bytes)
-            .into_iter()
-            .map(|v| Number::Int(v as i64))
-            .collect(),
-        DType::F16 => f16::from_bytes(bytes)
-            .into_iter()
-            .map(|v| v.to_f64().into())
-            .collect(),
-        DType::BF16 => bf16::from_bytes(bytes)
-            .into_iter()
-            .map(|v| v.to_f64().into())
-            .collect(),
-        DType::F32 | DType::C64 => of::<f32>(bytes),
-        DType::F64 => of::<f64>(bytes),
-        DType::F8E4M3FN => F8E4M3FN::from_bytes(bytes)
-            .into_iter()
-            .map(|v| v.to_f64().into())
-            .collect(),
-        DType::F8E5M2 => F8E5M2::from_bytes(bytes)
-            .into_iter()
-            .map(|v| v.to_f64().into())
-            .collect(),
+        DType::Bool => Number::Bool(bytes != [0]),
+        DType::I4 | DType::I8 => of::<i8>(bytes).into(),
+        DType::I16 => of::<i16>(bytes).into(),
+        DType::I32 => of::<i32>(bytes).into(),
+        DType::I64 => of::<i64>(bytes).into(),
+        DType::U4 | DType::U8 => of::<u8>(bytes).into(),
+        DType::U16 => of::<u16>(bytes).into(),
+        DType::U32 => of::<u32>(bytes).into(),
+        DType::U64 => Number::Int(of::<u64>(bytes) as i64),
+        DType::F16 => of::<f16>(bytes).into(),
+        DType::BF16 => of::<bf16>(bytes).into(),
+        DType::F32 | DType::C64 => of::<f32>(bytes).into(),
+        DType::F64 => of::<f64>(bytes).into(),
+        DType::F8E4M3FN => F8E4M3FN::from_bits(of(bytes)).to_f64().into(),
+        DType::F8E5M2 => F8E5M2::from_bits(of(bytes)).to_f64().into(),
     }
 }
 
@@ -303,7 +314,7 @@ impl fmt::Debug for Literal {
             (number, _) => number.to_string(),
         };
         match numbers.as_slice() {
-            [number] if self.splat => f.write_str(&text(number)),
+            [number] if self.is_splat() => f.write_str(&text(number)),
             few if few.len() <= 8 && !few.is_empty() => {
                 f.write_str("[")?;
                 for (i, number) in few.iter().enumerate() {

@@ -4,11 +4,12 @@
 //! ones, undoes a transposition, divides two constants. What a person would have left out is left
 //! out here, when the equation is about to be appended.
 
-use std::collections::HashMap;
+use std::num::NonZero;
 
+use rustc_hash::FxHashMap;
 use shardax_sharding::Role;
 
-use crate::graph::{Graph, ValueId, Values};
+use crate::graph::{Equation, Graph, ValueId, Values};
 use crate::literal::{Literal, Number};
 use crate::op::{Binary, Constraint, Op, Unary};
 use crate::types::Shape;
@@ -17,98 +18,121 @@ use crate::types::Shape;
 #[derive(Default)]
 pub(crate) struct Simplifier {
     /// Constants and their broadcasts, so that a program has each once.
-    constants: HashMap<Literal, ValueId>,
-    broadcasts: HashMap<(ValueId, Shape), ValueId>,
-    /// Values whose elements are all one number.
-    splats: HashMap<ValueId, Literal>,
-    /// Equations that may cancel with a later one, by their result.
-    inverses: HashMap<ValueId, (Op, ValueId)>,
-    /// Parameters as they were before they were gathered for use.
-    gathered: HashMap<ValueId, (Constraint, ValueId)>,
+    constants: FxHashMap<Literal, ValueId>,
+    broadcasts: FxHashMap<(ValueId, Shape), ValueId>,
+    /// The position of the equation that makes a value, by value; none of an input.
+    definitions: Vec<Option<NonZero<u32>>>,
 }
 
 impl Simplifier {
-    /// Takes note of an equation that was written.
-    pub(crate) fn remember(&mut self, op: &Op, operands: &[ValueId], results: &[ValueId]) {
-        match op {
+    /// Takes note of the last equation that was written.
+    pub(crate) fn remember(&mut self, graph: &Graph) {
+        let Some(equation) = graph.equations().last() else {
+            return;
+        };
+        match &equation.op {
             Op::Constant(literal) => {
-                self.constants.insert(literal.clone(), results[0]);
-                if literal.is_splat() {
-                    self.splats.insert(results[0], literal.clone());
-                }
+                self.constants.insert(literal.clone(), equation.results[0]);
             }
             Op::Broadcast { shape, dims } if dims.is_empty() => {
                 self.broadcasts
-                    .insert((operands[0], shape.clone()), results[0]);
-                self.inverses.insert(results[0], (op.clone(), operands[0]));
-                if let Some(literal) = self.splats.get(&operands[0]) {
-                    self.splats.insert(results[0], literal.clone());
-                }
-            }
-            Op::Shard(constraint) if constraint.role == Role::ParameterAtUse => {
-                self.gathered
-                    .insert(results[0], (constraint.clone(), operands[0]));
-            }
-            Op::Broadcast { .. } | Op::Reshape(_) | Op::Transpose(_) | Op::Unary(Unary::Neg) => {
-                self.inverses.insert(results[0], (op.clone(), operands[0]));
+                    .insert((equation.operands[0], shape.clone()), equation.results[0]);
             }
             _ => {}
         }
+        // As many equations as values, of which a number of 32 bits has room.
+        let position = NonZero::new(graph.equations().len() as u32);
+        self.definitions.resize(graph.value_count(), None);
+        for result in &equation.results {
+            self.definitions[result.index()] = position;
+        }
+    }
+
+    /// The equation that makes a value.
+    fn definition<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g Equation> {
+        let position = (*self.definitions.get(value.index())?)?;
+        graph.equations().get(position.get() as usize - 1)
     }
 
     /// What a parameter in use was before it was gathered, and how.
-    pub(crate) fn before_gathering(&self, value: ValueId) -> Option<(Constraint, ValueId)> {
-        self.gathered.get(&value).cloned()
+    pub(crate) fn before_gathering(
+        &self,
+        graph: &Graph,
+        value: ValueId,
+    ) -> Option<(Constraint, ValueId)> {
+        let equation = self.definition(graph, value)?;
+        match &equation.op {
+            Op::Shard(constraint) if constraint.role == Role::ParameterAtUse => {
+                Some((constraint.as_ref().clone(), equation.operands[0]))
+            }
+            _ => None,
+        }
+    }
+
+    /// The constant that every element is, where that is known.
+    fn splat<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g Literal> {
+        let equation = self.definition(graph, value)?;
+        match &equation.op {
+            Op::Constant(literal) if literal.is_splat() => Some(literal),
+            Op::Broadcast { dims, .. } if dims.is_empty() => {
+                self.splat(graph, equation.operands[0])
+            }
+            _ => None,
+        }
     }
 
     /// The number that every element is, where that is known.
-    pub(crate) fn number(&self, value: ValueId) -> Option<Number> {
-        self.splats.get(&value).and_then(Literal::number)
+    pub(crate) fn number(&self, graph: &Graph, value: ValueId) -> Option<Number> {
+        self.splat(graph, value).and_then(Literal::number)
     }
 
     /// The product or quotient itself, where its second operand cannot make it NaN.
-    fn plain(&self, op: Op, operands: &[ValueId]) -> Op {
+    fn plain(&self, graph: &Graph, op: &Op, operands: &[ValueId]) -> Option<Op> {
         let factor = |i: usize| {
-            let number = self.number(operands[i]).map(Number::as_f64);
+            let number = self.number(graph, operands[i]).map(Number::as_f64);
             number.is_some_and(|n| n.is_finite() && n != 0.0)
         };
         match op {
-            Op::Binary(Binary::MulOrZero) if factor(0) || factor(1) => Op::Binary(Binary::Mul),
-            Op::Binary(Binary::DivOrZero) if factor(1) => Op::Binary(Binary::Div),
-            op => op,
+            Op::Binary(Binary::MulOrZero) if factor(0) || factor(1) => {
+                Some(Op::Binary(Binary::Mul))
+            }
+            Op::Binary(Binary::DivOrZero) if factor(1) => Some(Op::Binary(Binary::Div)),
+            _ => None,
         }
     }
 
-    /// One equation for two in a row: a derivative undoes what its function did.
-    pub(crate) fn composed(&self, op: Op, operands: Values) -> (Op, Values) {
-        let op = self.plain(op, &operands);
-        let Some((first, inner)) = operands.first().and_then(|o| self.inverses.get(o)) else {
-            return (op, operands);
-        };
-        let inner = Values::from_elem(*inner, 1);
-        match (first, &op) {
-            (Op::Reshape(_), Op::Reshape(_)) => (op, inner),
-            (Op::Broadcast { dims: first, .. }, Op::Broadcast { shape, dims }) => (
-                Op::Broadcast {
-                    shape: shape.clone(),
-                    dims: first.iter().map(|&d| dims[d]).collect(),
-                },
-                inner,
-            ),
-            (Op::Transpose(first), Op::Transpose(second)) => (
-                Op::Transpose(second.iter().map(|&d| first[d]).collect()),
-                inner,
-            ),
-            _ => (op, operands),
+    /// A simpler equation for the same value: one for two in a row, of which the derivative undoes what
+    /// its function did, or a product that need not watch for zeros.
+    pub(crate) fn simpler(
+        &self,
+        graph: &Graph,
+        op: &Op,
+        operands: &[ValueId],
+    ) -> Option<(Op, Values)> {
+        if let Some(plain) = self.plain(graph, op, operands) {
+            return Some((plain, Values::from_slice(operands)));
         }
+        let inner = self.definition(graph, *operands.first()?)?;
+        let op = match (&inner.op, op) {
+            (Op::Reshape(_), Op::Reshape(_)) => op.clone(),
+            (Op::Broadcast { dims: first, .. }, Op::Broadcast { shape, dims }) => Op::Broadcast {
+                shape: shape.clone(),
+                dims: first.iter().map(|&d| dims[d]).collect(),
+            },
+            (Op::Transpose(first), Op::Transpose(second)) => {
+                Op::Transpose(second.iter().map(|&d| first[d]).collect())
+            }
+            _ => return None,
+        };
+        Some((op, inner.operands.clone()))
     }
 
     /// The value of an equation that need not be written: it would change nothing, or is there.
     pub(crate) fn known(&self, graph: &Graph, op: &Op, operands: &Values) -> Option<ValueId> {
         let ty = |i: usize| graph.ty(operands[i]);
         let all = |i: usize, number: f64| {
-            let literal = self.splats.get(&operands[i])?;
-            matches!(literal.number(), Some(n) if n.as_f64() == number).then_some(())
+            let known = self.number(graph, operands[i]).map(Number::as_f64);
+            (known == Some(number)).then_some(())
         };
         match op {
             Op::Constant(literal) => self.constants.get(literal).copied(),
@@ -130,10 +154,10 @@ impl Simplifier {
                     && strides.iter().all(|&s| s == 1);
                 whole.then(|| operands[0])
             }
-            Op::Unary(Unary::Neg) => match self.inverses.get(&operands[0]) {
-                Some((Op::Unary(Unary::Neg), inner)) => Some(*inner),
-                _ => None,
-            },
+            Op::Unary(Unary::Neg) => {
+                let inner = self.definition(graph, operands[0])?;
+                (inner.op == Op::Unary(Unary::Neg)).then(|| inner.operands[0])
+            }
             Op::Binary(Binary::Mul) => {
                 let [left, right] = [all(0, 1.0), all(1, 1.0)];
                 left.map(|()| operands[1]).or(right.map(|()| operands[0]))
@@ -150,14 +174,11 @@ impl Simplifier {
 
     /// The number that every element of the result is, for arithmetic on constant floats. It is
     /// computed in f64, which rounds like the operation itself in every narrower type.
-    pub(crate) fn folded(&self, op: &Op, operands: &[ValueId]) -> Option<Literal> {
-        let first = self.splats.get(operands.first()?)?.ty().dtype;
+    pub(crate) fn folded(&self, graph: &Graph, op: &Op, operands: &[ValueId]) -> Option<Literal> {
+        let first = self.splat(graph, *operands.first()?)?.ty().dtype;
         let number = |i: usize| {
-            let literal = self.splats.get(&operands[i])?;
-            literal
-                .number()
-                .filter(|_| first.is_float())
-                .map(Number::as_f64)
+            let number = self.number(graph, operands[i])?;
+            first.is_float().then(|| number.as_f64())
         };
         let value = match op {
             Op::Unary(Unary::Neg) => -number(0)?,

@@ -6,18 +6,20 @@
 //! becomes an input of every frame between, so that a finished graph refers to nothing outside.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, panic_any, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::context::is_manual;
 use crate::error::{Error, ErrorKind, Result, Source};
 use crate::graph::{Equation, Graph, Scope, ValueId, Values};
 use crate::literal::Number;
 use crate::op::{Constraint, Dims, Op};
-use crate::rules::shape;
+use crate::rules::shape::{self, Types};
 use crate::simplify::Simplifier;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -42,7 +44,7 @@ struct Frame {
     graph: Graph,
     /// Outer tensors that became the last inputs of the graph, in order.
     captures: Vec<Tensor>,
-    captured: HashMap<Tensor, ValueId>,
+    captured: FxHashMap<Tensor, ValueId>,
     simplifier: Simplifier,
 }
 
@@ -107,7 +109,7 @@ fn within_frame<R>(isolated: bool, f: impl FnOnce() -> R) -> Region<R> {
             isolated,
             graph: Graph::default(),
             captures: Vec::new(),
-            captured: HashMap::new(),
+            captured: FxHashMap::default(),
             simplifier: Simplifier::default(),
         });
     });
@@ -256,7 +258,8 @@ pub(crate) fn with_origin<R>(equation: &Equation, f: impl FnOnce() -> R) -> R {
 /// }
 /// ```
 pub fn at<R>(source: Source, f: impl FnOnce() -> R) -> R {
-    let _restore = replace_origin(origin(source));
+    let is_known = ORIGIN.with_borrow(Option::is_some);
+    let _restore = (!is_known).then(|| replace_origin((source, SCOPE.with_borrow(Clone::clone))));
     f()
 }
 
@@ -315,19 +318,21 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
 
 /// A new input of the innermost frame, which is an argument of the program.
 pub(crate) fn argument(ty: TensorType, source: Source) -> Tensor {
-    if let Err((kind, help)) = check_size("argument", &ty) {
+    if is_oversized(&ty) {
+        let (kind, help) = oversized("argument", &ty);
         fail_at(kind, help, source);
     }
     input(ty)
 }
 
-fn check_size(op: &'static str, ty: &TensorType) -> Outcome<()> {
-    if ty.host_bytes() <= MAX_BYTES {
-        return Ok(());
-    }
+fn is_oversized(ty: &TensorType) -> bool {
+    ty.host_bytes() > MAX_BYTES
+}
+
+fn oversized(op: &'static str, ty: &TensorType) -> shape::Fault {
     let problem = format!("{ty} has more than {MAX_BYTES} bytes, and no machine holds that");
     let help = "check the sizes that it is made from".to_owned();
-    Err((ErrorKind::Shape { op, problem }, Some(help)))
+    (ErrorKind::Shape { op, problem }, Some(help))
 }
 
 /// A new input of the innermost frame.
@@ -348,12 +353,53 @@ fn top<R>(f: impl FnOnce(&mut Frame) -> R) -> R {
 
 /// Appends an equation to the innermost frame.
 pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Tensor; 1]> {
-    let (op, operands) = agreed(op, operands, source);
-    let Some(op) = op else {
-        return operands.into_iter().collect();
-    };
+    emitted(op, operands, source).tensors().collect()
+}
+
+/// [`emit`] for operations with one result.
+pub(crate) fn emit1(op: Op, operands: &[Tensor], source: Source) -> Tensor {
+    emitted(op, operands, source).first()
+}
+
+/// The results of an equation, which are values of one frame, one after the other.
+struct Results {
+    frame: FrameId,
+    values: Range<u32>,
+}
+
+impl Results {
+    fn one(Tensor { frame, value }: Tensor) -> Self {
+        Results {
+            frame,
+            values: value.0..value.0 + 1,
+        }
+    }
+
+    fn first(&self) -> Tensor {
+        Tensor::new(self.frame, ValueId(self.values.start))
+    }
+
+    fn tensors(self) -> impl Iterator<Item = Tensor> {
+        let frame = self.frame;
+        self.values
+            .map(move |value| Tensor::new(frame, ValueId(value)))
+    }
+}
+
+fn emitted(op: Op, operands: &[Tensor], source: Source) -> Results {
+    if !is_manual() {
+        return append(op, operands, source);
+    }
+    match agreed(op, operands, source) {
+        (Some(op), operands) => append(op, &operands, source),
+        (None, operands) => Results::one(operands[0]),
+    }
+}
+
+/// Appends an equation whose operands agree on the axes that they vary over.
+fn append(op: Op, operands: &[Tensor], source: Source) -> Results {
     let outcome = FRAMES.with_borrow_mut(|frames| {
-        let operands = resolve(frames, &op, &operands)?;
+        let operands = resolve(frames, &op, operands)?;
         match frames.last_mut() {
             Some(frame) => frame.append(op, operands, source),
             None => Err((
@@ -365,16 +411,11 @@ pub(crate) fn emit(op: Op, operands: &[Tensor], source: Source) -> SmallVec<[Ten
     outcome.unwrap_or_else(|(kind, help)| fail_at(kind, help, source))
 }
 
-/// [`emit`] for operations with one result.
-pub(crate) fn emit1(op: Op, operands: &[Tensor], source: Source) -> Tensor {
-    emit(op, operands, source)[0]
-}
-
 const OUTSIDE: &str = "tensors are made inside a function that is given to `jit` or `trace`";
 const ESCAPED: &str = "tensors live while `jit` or `trace` runs the function that made them; return \
                        a value from that function to keep it";
 
-type Outcome<T> = std::result::Result<T, (ErrorKind, Option<String>)>;
+type Outcome<T> = std::result::Result<T, shape::Fault>;
 
 /// Values of the innermost frame for tensors of it or of outer frames.
 fn resolve(frames: &mut [Frame], op: &Op, operands: &[Tensor]) -> Outcome<Values> {
@@ -428,47 +469,32 @@ pub(crate) fn localize(tensor: Tensor, source: Source) -> Tensor {
 }
 
 impl Frame {
-    fn append(
-        &mut self,
-        op: Op,
-        operands: Values,
-        source: Source,
-    ) -> Outcome<SmallVec<[Tensor; 1]>> {
-        let types = {
-            let operand_types: SmallVec<[&TensorType; 4]> =
-                operands.iter().map(|o| self.graph.ty(*o)).collect();
-            let mut types = shape::infer(&op, &operand_types)?;
-            if let Some(varying) = operand_types.iter().map(|ty| ty.varying).max()
-                && !varying.is_empty()
-                && is_elementary(&op)
-            {
-                // The operands agree, and the results with them.
-                types.iter_mut().for_each(|ty| ty.varying = varying);
-            }
-            types
+    fn append(&mut self, op: Op, operands: Values, source: Source) -> Outcome<Results> {
+        let types = self.result_types(&op, &operands)?;
+        let (op, operands) = match self.simplifier.simpler(&self.graph, &op, &operands) {
+            Some(simpler) => simpler,
+            None => (op, operands),
         };
-        types.iter().try_for_each(|ty| check_size(op.name(), ty))?;
-        let (op, operands) = self.simplifier.composed(op, operands);
         if let Some(known) = self.simplifier.known(&self.graph, &op, &operands) {
-            return Ok(SmallVec::from_elem(Tensor::new(self.id, known), 1));
+            return Ok(Results::one(Tensor::new(self.id, known)));
         }
-        if let Some(literal) = self.simplifier.folded(&op, &operands) {
+        if let Some(literal) = self.simplifier.folded(&self.graph, &op, &operands) {
             let scalar = self.append(Op::Constant(literal), Values::new(), source)?;
             let shape = types[0].shape.clone();
             let op = Op::Broadcast {
                 shape,
                 dims: Dims::new(),
             };
-            return self.append(op, Values::from_elem(scalar[0].value, 1), source);
+            return self.append(op, Values::from_elem(scalar.first().value, 1), source);
         }
-        let results: SmallVec<[ValueId; 1]> = types
-            .into_iter()
-            .map(|ty| self.graph.new_value(ty))
-            .collect();
-        self.simplifier.remember(&op, &operands, &results);
+        let frame = self.id;
+        let values = self.graph.new_values(types);
+        let results = match values.len() {
+            1 => SmallVec::from_buf([ValueId(values.start)]),
+            _ => values.clone().map(ValueId).collect(),
+        };
         let (source, scope) = origin(source);
         let scope = marked(scope);
-        let tensors = results.iter().map(|&r| Tensor::new(self.id, r)).collect();
         self.graph.equations.push(Equation {
             op,
             operands,
@@ -476,19 +502,47 @@ impl Frame {
             source,
             scope,
         });
-        Ok(tensors)
+        self.simplifier.remember(&self.graph);
+        Ok(Results { frame, values })
+    }
+
+    fn result_types(&self, op: &Op, operands: &[ValueId]) -> Outcome<Types> {
+        let operand_types: SmallVec<[&TensorType; 4]> =
+            operands.iter().map(|o| self.graph.ty(*o)).collect();
+        let mut types = shape::infer(op, &operand_types)?;
+        if let Some(varying) = operand_types.iter().map(|ty| ty.varying).max()
+            && !varying.is_empty()
+            && is_elementary(op)
+        {
+            // The operands agree, and the results with them.
+            types.iter_mut().for_each(|ty| ty.varying = varying);
+        }
+        match types.iter().find(|ty| is_oversized(ty)) {
+            Some(ty) => Err(oversized(op.name(), ty)),
+            None => Ok(types),
+        }
     }
 }
 
 /// The type of a tensor of this thread's frames.
 pub(crate) fn type_of(tensor: Tensor, op: &'static str, source: Source) -> TensorType {
+    look_at_type(tensor, op, source, TensorType::clone)
+}
+
+/// What `read` finds in the type of a tensor of this thread's frames.
+pub(crate) fn look_at_type<R>(
+    tensor: Tensor,
+    op: &'static str,
+    source: Source,
+    read: impl FnOnce(&TensorType) -> R,
+) -> R {
     let found = FRAMES.with_borrow(|frames| {
         let program = frames.iter().rposition(|f| f.isolated).unwrap_or(0);
         let frame = frames[program..]
             .iter()
             .rev()
             .find(|f| f.id == tensor.frame)?;
-        Some(frame.graph.ty(tensor.value).clone())
+        Some(read(frame.graph.ty(tensor.value)))
     });
     found.unwrap_or_else(|| fail_at(ErrorKind::Escaped { op }, Some(ESCAPED.to_owned()), source))
 }
@@ -525,7 +579,7 @@ pub(crate) fn since<R>(position: Position, read: impl FnOnce(&[Equation]) -> R) 
 pub(crate) fn before_gathering(x: Tensor) -> Option<(Constraint, Tensor)> {
     FRAMES.with_borrow(|frames| {
         let frame = frames.last().filter(|frame| frame.id == x.frame)?;
-        let (constraint, parameter) = frame.simplifier.before_gathering(x.value)?;
+        let (constraint, parameter) = frame.simplifier.before_gathering(&frame.graph, x.value)?;
         Some((constraint, Tensor::new(frame.id, parameter)))
     })
 }
@@ -534,8 +588,17 @@ pub(crate) fn before_gathering(x: Tensor) -> Option<(Constraint, Tensor)> {
 pub(crate) fn known_number(x: Tensor) -> Option<Number> {
     FRAMES.with_borrow(|frames| {
         let frame = frames.last().filter(|frame| frame.id == x.frame)?;
-        frame.simplifier.number(x.value)
+        frame.simplifier.number(&frame.graph, x.value)
     })
+}
+
+/// Makes room for about as many equations in the innermost frame: large arrays that grow step by step
+/// are copied, and their memory comes from the system and goes back to it each time.
+pub(crate) fn make_room(equations: usize) {
+    top(|frame| {
+        frame.graph.equations.reserve(equations);
+        frame.graph.types.reserve(equations);
+    });
 }
 
 /// The innermost frame's handle for one of its values.

@@ -13,7 +13,7 @@ pub type Shape = SmallVec<[usize; 4]>;
 
 /// Element type and shape, printed `f32[8,64]`; inside of a manual region also the axes that the
 /// value varies over, `f32[8,64]{data}`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// The element type.
     pub dtype: DType,
@@ -24,6 +24,17 @@ pub struct TensorType {
 }
 
 impl Leaf for TensorType {}
+
+/// Sizes are copied as a whole, not one by one: tracing clones types all the time.
+impl Clone for TensorType {
+    fn clone(&self) -> Self {
+        TensorType {
+            dtype: self.dtype,
+            shape: Shape::from_slice(&self.shape),
+            varying: self.varying,
+        }
+    }
+}
 
 impl TensorType {
     /// A type with these dimensions.
@@ -71,10 +82,8 @@ impl TensorType {
 
     /// The number of elements; of more than `usize` holds, the largest `usize`.
     pub fn element_count(&self) -> usize {
+        // A size of 0 makes it 0 however large the others are.
         let sizes = self.shape.iter();
-        if sizes.clone().any(|&size| size == 0) {
-            return 0;
-        }
         sizes.fold(1, |count, &size| count.saturating_mul(size))
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::context::{in_region, is_manual, manual_axes};
+use crate::context::{in_region, manual_axes};
 use crate::error::{ErrorKind, Source};
 use crate::graph::Graph;
 use crate::op::{
@@ -24,13 +24,10 @@ use crate::varying::Varying;
 
 type Operands = SmallVec<[Tensor; 4]>;
 
-/// The operation with its operands marked where they have to be; none if it would change nothing, and
-/// the operand is the result.
+/// The operation, in a manual region, with its operands marked where they have to be; none if it would
+/// change nothing, and the operand is the result.
 pub(crate) fn agreed(op: Op, operands: &[Tensor], source: Source) -> (Option<Op>, Operands) {
     let mut operands = Operands::from_slice(operands);
-    if !is_manual() {
-        return (Some(op), operands);
-    }
     let types: SmallVec<[TensorType; 4]> = operands
         .iter()
         .map(|t| type_of(*t, op.name(), source))

@@ -9,6 +9,8 @@ mod prune;
 
 pub(crate) use prune::Effects;
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::error::Source;
@@ -113,6 +115,13 @@ impl Graph {
         let id = ValueId(self.types.len() as u32);
         self.types.push(ty);
         id
+    }
+
+    /// New values of these types, one after the other.
+    pub(crate) fn new_values(&mut self, types: impl IntoIterator<Item = TensorType>) -> Range<u32> {
+        let first = self.types.len() as u32;
+        self.types.extend(types);
+        first..self.types.len() as u32
     }
 
     pub(crate) fn new_input(&mut self, ty: TensorType) -> ValueId {

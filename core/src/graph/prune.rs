@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use shardax_sharding::PartitionSpec;
+use smallvec::SmallVec;
 
-use super::{Equation, Graph, ValueId};
+use super::{Equation, Graph, ValueId, Values};
 use crate::op::{Cond, Manual, Op, Remat, Scan, While};
 
 /// What becomes of effects when a program is cut out of a larger one.
@@ -108,20 +108,19 @@ impl Graph {
         for output in &self.outputs {
             values[output.index()] = true;
         }
-        let mut kept = Vec::with_capacity(self.equations.len());
-        for mut equation in std::mem::take(&mut self.equations).into_iter().rev() {
-            let used: Vec<bool> = equation.results.iter().map(|r| values[r.index()]).collect();
-            if !used.contains(&true) && !equation.op.has_effect() {
+        let mut needed = vec![false; self.equations.len()];
+        for (equation, needed) in self.equations.iter_mut().zip(&mut needed).rev() {
+            let is_used = |r: &ValueId| values[r.index()];
+            *needed = equation.results.iter().any(is_used) || equation.op.has_effect();
+            if !*needed {
                 continue;
             }
-            prune_region(&mut equation, &used);
+            prune_region(equation, &values);
             for operand in &equation.operands {
                 values[operand.index()] = true;
             }
-            kept.push(equation);
         }
-        kept.reverse();
-        self.equations = kept;
+        retain(&mut self.equations, &needed);
     }
 
     /// Removes calls that are made for their effect alone, inside of regions too.
@@ -148,8 +147,7 @@ impl Graph {
 
     /// Drops inputs by position.
     fn retain_inputs(&mut self, keep: &[bool]) {
-        let mut keep = keep.iter();
-        self.inputs.retain(|_| *keep.next().unwrap_or(&true));
+        retain(&mut self.inputs, keep);
     }
 
     /// Whether each input is read by an equation or is a result.
@@ -167,51 +165,65 @@ impl Graph {
     }
 }
 
-fn prune_region(equation: &mut Equation, used: &[bool]) {
-    match equation.op.clone() {
-        Op::Remat(remat) => prune_remat(equation, remat, used),
-        Op::Scan(scan) => prune_scan(equation, scan, used),
-        Op::Cond(cond) => prune_cond(equation, cond, used),
-        Op::While(looped) => prune_while(equation, looped, used),
-        Op::Manual(manual) => prune_manual(equation, manual, used),
+/// What an equation reads and makes, of which some is no longer needed.
+struct Ends<'a> {
+    operands: &'a mut Values,
+    results: &'a mut SmallVec<[ValueId; 1]>,
+}
+
+impl Ends<'_> {
+    fn select(&mut self, read: &[bool], used: &[bool]) {
+        *self.operands = select(self.operands, read).into();
+        *self.results = select(self.results, used).into();
+    }
+}
+
+/// Leaves a region what is needed for those of its results that are among the `needed` values.
+fn prune_region(equation: &mut Equation, needed: &[bool]) {
+    if equation.op.regions().is_empty() {
+        return;
+    }
+    let used: Vec<bool> = equation.results.iter().map(|r| needed[r.index()]).collect();
+    let ends = Ends {
+        operands: &mut equation.operands,
+        results: &mut equation.results,
+    };
+    match &mut equation.op {
+        Op::Remat(remat) => prune_remat(remat, ends, &used),
+        Op::Scan(scan) => prune_scan(scan, ends, &used),
+        Op::Cond(cond) => prune_cond(cond, ends, &used),
+        Op::While(looped) => prune_while(looped, ends, &used),
+        Op::Manual(manual) => prune_manual(manual, ends, &used),
         // A function with a rule keeps its signature, which the rule has too.
         _ => {}
     }
 }
 
-fn prune_cond(equation: &mut Equation, cond: Cond, used: &[bool]) {
-    let mut branches: Vec<Graph> = cond
-        .branches
-        .into_iter()
-        .map(Arc::unwrap_or_clone)
-        .collect();
-    let mut read = vec![false; equation.operands.len()];
+fn prune_cond(cond: &mut Cond, mut ends: Ends, used: &[bool]) {
+    let mut read = vec![false; ends.operands.len()];
     read[0] = true;
-    for branch in &mut branches {
+    for branch in &mut cond.branches {
+        let branch = Arc::make_mut(branch);
         branch.outputs = select(&branch.outputs, used);
         branch.prune();
         for (read, own) in read[1..].iter_mut().zip(branch.inputs_read()) {
             *read |= own;
         }
     }
-    for branch in &mut branches {
-        branch.retain_inputs(&read[1..]);
+    for branch in &mut cond.branches {
+        Arc::make_mut(branch).retain_inputs(&read[1..]);
     }
-    equation.operands = select(&equation.operands, &read).into();
-    equation.results = select(&equation.results, used).into();
-    equation.op = Op::Cond(Cond {
-        branches: branches.into_iter().map(Arc::new).collect(),
-    });
+    ends.select(&read, used);
 }
 
 /// A carry is needed when its final value is read, when the condition reads it, or when another one
 /// that is needed depends on it.
-fn prune_while(equation: &mut Equation, looped: While, used: &[bool]) {
-    let mut cond = Arc::unwrap_or_clone(looped.cond);
-    let mut body = Arc::unwrap_or_clone(looped.body);
+fn prune_while(looped: &mut While, mut ends: Ends, used: &[bool]) {
+    let cond = Arc::make_mut(&mut looped.cond);
+    let body = Arc::make_mut(&mut looped.body);
     let decides = cond.inputs_read();
     let wanted: Vec<bool> = used.iter().zip(&decides).map(|(u, d)| u | d).collect();
-    let live = live_outputs(&body, looped.carries, &wanted);
+    let live = live_outputs(body, looped.carries, &wanted);
     body.outputs = select(&body.outputs, &live);
     body.prune();
     let mut read: Vec<bool> = body
@@ -223,49 +235,31 @@ fn prune_while(equation: &mut Equation, looped: While, used: &[bool]) {
     read[..looped.carries].copy_from_slice(&live);
     body.retain_inputs(&read);
     cond.retain_inputs(&read);
-    equation.operands = select(&equation.operands, &read).into();
-    equation.results = select(&equation.results, &live).into();
-    equation.op = Op::While(While {
-        cond: Arc::new(cond),
-        body: Arc::new(body),
-        carries: live.iter().filter(|l| **l).count(),
-    });
+    looped.carries = live.iter().filter(|l| **l).count();
+    ends.select(&read, &live);
 }
 
-fn prune_remat(equation: &mut Equation, remat: Remat, used: &[bool]) {
-    let mut body = Arc::unwrap_or_clone(remat.body);
+fn prune_remat(remat: &mut Remat, mut ends: Ends, used: &[bool]) {
+    let body = Arc::make_mut(&mut remat.body);
+    let read = prune_body(body, used);
+    ends.select(&read, used);
+}
+
+fn prune_manual(manual: &mut Manual, mut ends: Ends, used: &[bool]) {
+    let body = Arc::make_mut(&mut manual.body);
+    let read = prune_body(body, used);
+    retain(&mut manual.inputs, &read);
+    retain(&mut manual.outputs, used);
+    ends.select(&read, used);
+}
+
+/// Leaves a function these outputs, and the inputs that it reads for them, which are returned.
+fn prune_body(body: &mut Graph, used: &[bool]) -> Vec<bool> {
     body.outputs = select(&body.outputs, used);
     body.prune();
     let read = body.inputs_read();
     body.retain_inputs(&read);
-    equation.operands = select(&equation.operands, &read).into();
-    equation.results = select(&equation.results, used).into();
-    equation.op = Op::Remat(Remat {
-        body: Arc::new(body),
-        ..remat
-    });
-}
-
-fn prune_manual(equation: &mut Equation, manual: Manual, used: &[bool]) {
-    let mut body = Arc::unwrap_or_clone(manual.body);
-    body.outputs = select(&body.outputs, used);
-    body.prune();
-    let read = body.inputs_read();
-    body.retain_inputs(&read);
-    equation.operands = select(&equation.operands, &read).into();
-    equation.results = select(&equation.results, used).into();
-    let kept = |specs: Vec<PartitionSpec>, keep: &[bool]| {
-        let pairs = specs.into_iter().zip(keep);
-        pairs
-            .filter_map(|(spec, keep)| keep.then_some(spec))
-            .collect()
-    };
-    equation.op = Op::Manual(Manual {
-        body: Arc::new(body),
-        axes: manual.axes,
-        inputs: kept(manual.inputs, &read),
-        outputs: kept(manual.outputs, used),
-    });
+    read
 }
 
 /// Which outputs of a loop are needed when `used` ones are. A carry is when its final value is
@@ -300,25 +294,26 @@ fn live_outputs(body: &Graph, carries: usize, used: &[bool]) -> Vec<bool> {
     live
 }
 
-fn prune_scan(equation: &mut Equation, scan: Scan, used: &[bool]) {
+fn prune_scan(scan: &mut Scan, mut ends: Ends, used: &[bool]) {
     let live = live_outputs(&scan.body, scan.carries, used);
-    let mut body = Arc::unwrap_or_clone(scan.body);
+    let body = Arc::make_mut(&mut scan.body);
     body.outputs = select(&body.outputs, &live);
     body.prune();
     let mut read = body.inputs_read();
     read[..scan.carries].copy_from_slice(&live[..scan.carries]);
     body.retain_inputs(&read);
-    equation.operands = select(&equation.operands, &read).into();
-    equation.results = select(&equation.results, &live).into();
-    equation.op = Op::Scan(Scan {
-        body: Arc::new(body),
-        carries: live[..scan.carries].iter().filter(|l| **l).count(),
-        xs: read[scan.carries..scan.carries + scan.xs]
-            .iter()
-            .filter(|r| **r)
-            .count(),
-        ..scan
-    });
+    scan.xs = read[scan.carries..scan.carries + scan.xs]
+        .iter()
+        .filter(|r| **r)
+        .count();
+    scan.carries = live[..scan.carries].iter().filter(|l| **l).count();
+    ends.select(&read, &live);
+}
+
+/// Drops items by position.
+fn retain<T>(items: &mut Vec<T>, keep: &[bool]) {
+    let mut keep = keep.iter();
+    items.retain(|_| *keep.next().unwrap_or(&true));
 }
 
 fn select(values: &[ValueId], keep: &[bool]) -> Vec<ValueId> {

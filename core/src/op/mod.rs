@@ -95,7 +95,7 @@ pub enum Op {
     Reduce(Reducer, Dims),
     /// `lhs, rhs`: multiplies and sums over the contracted dimensions. Result dimensions: batch,
     /// free ones of lhs, free ones of rhs.
-    DotGeneral(DotDims),
+    DotGeneral(Box<DotDims>),
     /// `operand, start_0, start_1, ...`: a window of these sizes; starts are clamped.
     DynamicSlice(Dims),
     /// `operand, update, start_0, ...`: replaces a window; starts are clamped.
@@ -104,7 +104,7 @@ pub enum Op {
     /// outside is moved so that it fits.
     Gather {
         /// Which dimensions are what.
-        dims: GatherDims,
+        dims: Box<GatherDims>,
         /// Size of a window, by dimension of the operand.
         sizes: Dims,
     },
@@ -113,7 +113,7 @@ pub enum Op {
     /// same element one wins.
     Scatter {
         /// Which dimensions are what; `offset` ones are the updates'.
-        dims: GatherDims,
+        dims: Box<GatherDims>,
         /// What is done with an element and its update.
         combine: Combine,
     },
@@ -139,7 +139,7 @@ pub enum Op {
         mantissa: u32,
     },
     /// States how a value lies on the mesh; the value is unchanged.
-    Shard(Constraint),
+    Shard(Box<Constraint>),
     /// The operands unchanged; the compiler does not move computation across it.
     OptimizationBarrier,
     /// The operand, without a derivative.

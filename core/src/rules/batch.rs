@@ -202,9 +202,9 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
                 dims,
                 // It is another array now, of several parameters.
                 leaf: None,
-                ..constraint.clone()
+                ..constraint.as_ref().clone()
             };
-            same(Op::Shard(constraint), d)
+            same(Op::Shard(Box::new(constraint)), d)
         }
         Op::Constant(_)
         | Op::Iota { .. }

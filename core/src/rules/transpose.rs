@@ -123,7 +123,7 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         }
         Op::Gather { dims, .. } => {
             let zeros = lax::zeros(&ty(0));
-            let ct = lax::scatter(zeros, operands[1].tensor, ct, dims.clone(), Combine::Add);
+            let ct = lax::scatter(zeros, operands[1].tensor, ct, *dims.clone(), Combine::Add);
             first(ct, 2)
         }
         Op::Scatter { dims, combine } => gather::transpose_scatter(dims, *combine, operands, ct),

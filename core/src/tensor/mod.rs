@@ -28,7 +28,7 @@ use crate::error::Source;
 use crate::graph::ValueId;
 use crate::lax;
 use crate::op::{Constraint, Op};
-use crate::trace::{FrameId, emit1, type_of};
+use crate::trace::{FrameId, emit1, look_at_type, type_of};
 use crate::tree::Leaf;
 use crate::tree::Path;
 use crate::types::{Shape, TensorType};
@@ -69,19 +69,19 @@ impl Tensor {
     /// Dimension sizes.
     #[track_caller]
     pub fn shape(self) -> Shape {
-        self.ty().shape
+        look_at_type(self, "ty", Location::caller(), |ty| ty.shape.clone())
     }
 
     /// The element type.
     #[track_caller]
     pub fn dtype(self) -> DType {
-        self.ty().dtype
+        look_at_type(self, "ty", Location::caller(), |ty| ty.dtype)
     }
 
     /// The number of dimensions.
     #[track_caller]
     pub fn rank(self) -> usize {
-        self.ty().rank()
+        look_at_type(self, "ty", Location::caller(), TensorType::rank)
     }
 
     /// The size of one dimension; a negative axis counts from the last.
@@ -145,7 +145,7 @@ pub(crate) fn leaf(x: Tensor, path: &Path, role: Role, source: Source) -> Tensor
         role,
         leaf: Some(path.to_string().into()),
     };
-    emit1(Op::Shard(constraint), &[x], source)
+    emit1(Op::Shard(Box::new(constraint)), &[x], source)
 }
 
 /// `Tensor(#3 of FrameId(0))`: a handle can outlive its trace, and then has no type to show.

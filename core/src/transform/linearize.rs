@@ -17,7 +17,9 @@ use crate::op::Op;
 use crate::rules;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{Position, at, backward, emit, emit1, handle, position, since, with_origin};
+use crate::trace::{
+    Position, at, backward, emit, emit1, handle, make_room, position, since, with_origin,
+};
 use crate::types::TensorType;
 
 /// Tangents or cotangents; `None` is a zero that is never written down.
@@ -49,6 +51,8 @@ pub(crate) fn inline(graph: &Graph, inputs: &[Tensor]) -> Vec<Tensor> {
 
 /// Emits the equations of `graph` on duals.
 pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual> {
+    // A value, its slope, its tangent, and its cotangent.
+    make_room(4 * graph.equations().len());
     evaluate(graph, inputs, |equation, operands| {
         if operands.iter().any(|d| d.tangent.is_some()) {
             return rules::jvp::jvp(equation, operands, mode);
@@ -121,21 +125,19 @@ impl Linear {
         source: Source,
     ) -> Vec<Option<Tensor>> {
         let written = since(self.start, |equations| {
-            let linear = linear_values(equations, self.start.values);
-            let is_linear = |e: &&Equation| e.results.first().is_some_and(|r| linear.has(*r));
-            let equations: Vec<Equation> = equations.iter().filter(is_linear).cloned().collect();
-            (equations, linear)
+            (equations.len(), linear_values(equations, self.start.values))
         });
         // The frame is the one in which the recording began: nothing is called in between.
-        let Some((equations, linear)) = written else {
+        let Some((count, linear)) = written else {
             return vec![None; self.placeholders.len()];
         };
-        backward(|| at(source, || self.transposed(&equations, &linear, outputs)))
+        backward(|| at(source, || self.transposed(count, &linear, outputs)))
     }
 
+    /// The transpose of those of the first `count` equations that are linear.
     fn transposed(
         &self,
-        equations: &[Equation],
+        count: usize,
         linear: &ValueSet,
         outputs: impl IntoIterator<Item = (Option<Tensor>, Option<Tensor>)>,
     ) -> Vec<Option<Tensor>> {
@@ -145,10 +147,19 @@ impl Linear {
                 cotangents.add(tangent.value, cotangent);
             }
         }
-        for equation in equations.iter().rev() {
-            if matches!(equation.op, Op::Tangent(_)) {
+        let is_transposed = |equation: &Equation| {
+            let is_linear = equation.results.first().is_some_and(|r| linear.has(*r));
+            is_linear && !matches!(equation.op, Op::Tangent(_))
+        };
+        for position in (0..count).rev() {
+            // A copy, for what its rule emits is written after it.
+            let equation = since(self.start, |equations| {
+                let equation = &equations[position];
+                is_transposed(equation).then(|| equation.clone())
+            });
+            let Some(equation) = equation.flatten() else {
                 continue;
-            }
+            };
             let cts: Tangents = equation
                 .results
                 .iter()
@@ -165,8 +176,8 @@ impl Linear {
                     linear: linear.has(o),
                 })
                 .collect();
-            with_origin(equation, || {
-                let cts = rules::transpose::transpose(equation, &operands, &cts);
+            with_origin(&equation, || {
+                let cts = rules::transpose::transpose(&equation, &operands, &cts);
                 for (operand, ct) in equation.operands.iter().zip(cts) {
                     if let (true, Some(ct)) = (linear.has(*operand), ct) {
                         cotangents.add(*operand, ct);

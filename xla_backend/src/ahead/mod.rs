@@ -126,7 +126,7 @@ impl Job<'_> {
             plugin: self.text_of(plugin.path())?.to_owned(),
             target,
             topology,
-            module: self.module.text(),
+            module: self.module.text().to_owned(),
             options: encoded(&attempts),
         };
         let compiled = child::compile(&job, options.time_limit).map_err(|f| self.fault(f))?;

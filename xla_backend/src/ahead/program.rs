@@ -91,7 +91,7 @@ impl AheadProgram {
 
     /// The StableHLO text that was compiled.
     pub fn stablehlo(&self) -> String {
-        self.inner.module.text()
+        self.inner.module.text().to_owned()
     }
 
     /// The program as the compiler left it: partitioned and fused, each computation's instructions in the order in which

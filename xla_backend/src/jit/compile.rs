@@ -332,7 +332,7 @@ fn stated_of_input(graph: &Graph, input: ValueId) -> Option<&Constraint> {
         .equations()
         .iter()
         .find_map(|equation| match &equation.op {
-            Op::Shard(constraint) if equation.operands[0] == input => Some(constraint),
+            Op::Shard(constraint) if equation.operands[0] == input => Some(constraint.as_ref()),
             _ => None,
         })
 }
@@ -344,7 +344,7 @@ fn stated_of_output(graph: &Graph, output: ValueId) -> Option<&Constraint> {
         .iter()
         .rev()
         .find_map(|equation| match &equation.op {
-            Op::Shard(constraint) if equation.results[0] == output => Some(constraint),
+            Op::Shard(constraint) if equation.results[0] == output => Some(constraint.as_ref()),
             _ => None,
         })
 }
@@ -432,5 +432,5 @@ fn load_or_compile(
         let executable = client.compile_with_calls(text.as_bytes(), &options, module.calls())?;
         return Ok((executable, false));
     }
-    runtime.load_or_compile(module.identity(), &module.text(), &options)
+    runtime.load_or_compile(module.identity(), module.text(), &options)
 }

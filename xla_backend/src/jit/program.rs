@@ -127,7 +127,7 @@ impl Program {
 
     /// The StableHLO text that was compiled.
     pub fn stablehlo(&self) -> String {
-        self.inner.module.text()
+        self.inner.module.text().to_owned()
     }
 
     /// The program as the compiler left it: partitioned, fused and scheduled.

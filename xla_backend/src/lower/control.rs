@@ -5,8 +5,7 @@ use shardax_sharding::Axes;
 use smallvec::smallvec;
 
 use super::foreign::order_type;
-use super::op::Joined;
-use super::writer::{Results, Ssa, Writer, tensor_type};
+use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values};
 
 impl Lowering<'_> {
@@ -16,7 +15,7 @@ impl Lowering<'_> {
         (graph, equation, cond): (&Graph, &Equation, &Cond),
         x: &[Ssa],
         block: &Block,
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         let splits = || {
             equation.operands[1..]
@@ -79,7 +78,7 @@ impl Lowering<'_> {
         (graph, equation, looped): (&Graph, &Equation, &While),
         x: &[Ssa],
         block: &Block,
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         let (carries, constants) = x.split_at(looped.carries);
         let ordered = equation.op.has_effect();

@@ -1,28 +1,26 @@
 //! Functions of single elements.
 
-use std::fmt::{self, Display, Write};
-
 use shardax_core::{Binary, Comparison, DType, Reducer, TensorType, Unary};
 
 use super::Lowering;
-use super::writer::{Ssa, tensor_type};
+use super::writer::{Loc, Piece, Ssa, push, tensor_type};
 
 /// Writes a function of one operand; `functional` is its type, `result` that of the result.
 pub(super) fn unary(
     out: &mut String,
     unary: Unary,
-    x: &dyn Display,
-    functional: &dyn Display,
+    x: &dyn Piece,
+    functional: &dyn Piece,
     result: &str,
-) -> fmt::Result {
+) {
     match unary_name(unary) {
         Name::StableHlo(name) => match unary {
             Unary::Abs | Unary::Imag | Unary::IsFinite | Unary::Real => {
-                write!(out, "stablehlo.{name} {x} : {functional}")
+                push!(out, "stablehlo." name " " x " : " functional);
             }
-            _ => write!(out, "stablehlo.{name} {x} : {result}"),
+            _ => push!(out, "stablehlo." name " " x " : " result),
         },
-        Name::Chlo(name) => write!(out, "chlo.{name} {x} : {result} -> {result}"),
+        Name::Chlo(name) => push!(out, "chlo." name " " x " : " result " -> " result),
     }
 }
 
@@ -31,32 +29,31 @@ pub(super) fn binary(
     out: &mut String,
     binary: Binary,
     dtype: DType,
-    x: &dyn Display,
-    functional: &dyn Display,
+    x: &dyn Piece,
+    functional: &dyn Piece,
     result: &str,
-) -> fmt::Result {
+) {
     match binary_name(binary, dtype) {
         Name::StableHlo(name) if binary == Binary::Complex => {
-            write!(out, "\"stablehlo.{name}\"({x}) : {functional}")
+            push!(out, "\"stablehlo." name "\"(" x ") : " functional);
         }
-        Name::StableHlo(name) => write!(out, "stablehlo.{name} {x} : {result}"),
-        Name::Chlo(name) => write!(out, "\"chlo.{name}\"({x}) : {functional}"),
+        Name::StableHlo(name) => push!(out, "stablehlo." name " " x " : " result),
+        Name::Chlo(name) => push!(out, "\"chlo." name "\"(" x ") : " functional),
     }
 }
 
 impl Lowering<'_> {
     /// A function that XLA has for wider types alone.
-    pub(super) fn widened(&mut self, op: Unary, ty: &TensorType, x: Ssa, loc: &str) -> Ssa {
+    pub(super) fn widened(&mut self, op: Unary, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let (narrow, wide) = (tensor_type(ty), TensorType::new(DType::F32, &ty.shape));
         let wide = tensor_type(&wide);
         let x = self.assign(
             &format!("stablehlo.convert {x} : ({narrow}) -> {wide}"),
             loc,
         );
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = unary(&mut text, op, &x, &format!("({wide}) -> {wide}"), &wide);
-        let y = self.assign(&text, loc);
+        let functional = format!("({wide}) -> {wide}");
+        let write = |out: &mut String| unary(out, op, &x, &functional, &wide);
+        let y = self.out.assign(loc, write);
         self.assign(
             &format!("stablehlo.convert {y} : ({wide}) -> {narrow}"),
             loc,
@@ -64,7 +61,7 @@ impl Lowering<'_> {
     }
 
     /// The bits of a 4-bit integer that are set: XLA counts those of eight bits, the sign repeated.
-    pub(super) fn population_of_4(&mut self, ty: &TensorType, x: Ssa, loc: &str) -> Ssa {
+    pub(super) fn population_of_4(&mut self, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let narrow = tensor_type(ty);
         let wide = tensor_type(&TensorType::new(DType::I8, &ty.shape));
         let bits = self.assign(
@@ -86,36 +83,43 @@ impl Lowering<'_> {
         binary: Binary,
         ty: &TensorType,
         [x, y]: [Ssa; 2],
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
-        let text = tensor_type(ty);
-        let mask = tensor_type(&TensorType::new(DType::Bool, &ty.shape));
+        let text = self.types.spelled(ty);
+        let mask = self.types.spelled(&TensorType::new(DType::Bool, &ty.shape));
         let zero = self.zeros(ty, loc);
         let mut is_zero = |value: Ssa| {
-            let compare = format!(
-                "stablehlo.compare EQ, {value}, {zero}, FLOAT : ({text}, {text}) -> {mask}"
-            );
-            self.assign(&compare, loc)
+            self.out.assign(loc, |out| {
+                push!(out, "stablehlo.compare EQ, " value ", " zero ", FLOAT : ");
+                push!(out, "(" text ", " text ") -> " mask);
+            })
         };
         let first = is_zero(x);
         let (name, none) = match binary {
             Binary::DivOrZero => ("divide", first),
             _ => {
                 let second = is_zero(y);
-                let either = format!("stablehlo.or {first}, {second} : {mask}");
-                ("multiply", self.assign(&either, loc))
+                let either = |out: &mut String| {
+                    push!(out, "stablehlo.or " first ", " second " : " mask);
+                };
+                ("multiply", self.out.assign(loc, either))
             }
         };
-        let value = self.assign(&format!("stablehlo.{name} {x}, {y} : {text}"), loc);
-        let select = format!("stablehlo.select {none}, {zero}, {value} : {mask}, {text}");
-        self.assign(&select, loc)
+        let value = self.out.assign(loc, |out| {
+            push!(out, "stablehlo." name " " x ", " y " : " text);
+        });
+        self.out.assign(loc, |out| {
+            push!(out, "stablehlo.select " none ", " zero ", " value);
+            push!(out, " : " mask ", " text);
+        })
     }
 
     /// Zeros of a type.
-    pub(super) fn zeros(&mut self, ty: &TensorType, loc: &str) -> Ssa {
+    pub(super) fn zeros(&mut self, ty: &TensorType, loc: Loc) -> Ssa {
         let zero = neutral(Reducer::Sum, ty.dtype);
-        let text = tensor_type(ty);
-        self.assign(&format!("stablehlo.constant dense<{zero}> : {text}"), loc)
+        let text = self.types.spelled(ty);
+        let write = |out: &mut String| push!(out, "stablehlo.constant dense<" zero "> : " text);
+        self.out.assign(loc, write)
     }
 }
 

@@ -9,15 +9,12 @@
 //! On the CPU every maximum of a program for several devices is taken so, for the partitioner may split what nothing is said
 //! of. On GPUs it is those of dimensions that are known to be split: the compiler knows a softmax by its maximum.
 
-use std::fmt::Display;
-
 use shardax_core::{
     CollectiveOp, Combine, DType, Equation, GatherDims, Graph, Op, Reducer, TensorType, ValueId,
 };
 
 use super::gather::{scatter, scatter_numbers};
-use super::op::Joined;
-use super::writer::{List, Ssa, tensor_type};
+use super::writer::{Joined, List, Loc, Piece, Ssa, tensor_type};
 use super::{Block, Lowering};
 
 /// What a maximum or minimum is taken of.
@@ -119,7 +116,7 @@ impl Lowering<'_> {
         (graph, equation): (&Graph, &Equation),
         (extremum, dims): (Extremum, &[usize]),
         x: Ssa,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let (ty, result) = (
             graph.ty(equation.operands[0]),
@@ -152,7 +149,7 @@ impl Lowering<'_> {
         (graph, equation): (&Graph, &Equation),
         (dims, combine): (&GatherDims, Combine),
         x: &[Ssa],
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let [table, indices, updates] = [0, 1, 2].map(|i| graph.ty(equation.operands[i]));
         let (Some(extremum), Some(tables), Some(rows)) =
@@ -168,10 +165,9 @@ impl Lowering<'_> {
         let types = [&tables, indices, &rows].map(tensor_type).join(", ");
         let functional = format!("({types}) -> {}", tensor_type(&tables));
         let numbers = scatter_numbers(dims, indices.rank());
-        let ssa = self.out.fresh();
-        self.out.assign(ssa, loc, |out| {
-            let what = (&Joined(&operands) as &dyn Display, combine, tables.dtype);
-            scatter(out, &numbers, what, &functional)
+        let ssa = self.out.assign(loc, |out| {
+            let what = (&Joined(&operands) as &dyn Piece, combine, tables.dtype);
+            scatter(out, &numbers, what, &functional);
         });
         self.from_ordered(ssa, table, loc)
     }
@@ -182,7 +178,7 @@ impl Lowering<'_> {
         (x, ty): (Ssa, &TensorType),
         extremum: Extremum,
         attributes: &str,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let Some(keys) = ordered(ty) else {
             return x;
@@ -196,7 +192,7 @@ impl Lowering<'_> {
     }
 
     /// Floats as the integers that are ordered as they are.
-    fn to_ordered(&mut self, (x, ty): (Ssa, &TensorType), extremum: Extremum, loc: &str) -> Ssa {
+    fn to_ordered(&mut self, (x, ty): (Ssa, &TensorType), extremum: Extremum, loc: Loc) -> Ssa {
         let Some((float, integer, magnitude)) = ordered_type(ty.dtype) else {
             return x;
         };
@@ -229,7 +225,7 @@ impl Lowering<'_> {
     }
 
     /// The floats that integers stand for.
-    fn from_ordered(&mut self, x: Ssa, ty: &TensorType, loc: &str) -> Ssa {
+    fn from_ordered(&mut self, x: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
         let Some((float, integer, magnitude)) = ordered_type(ty.dtype) else {
             return x;
         };
@@ -252,13 +248,7 @@ impl Lowering<'_> {
     }
 
     /// Integers, of those below zero all bits but the sign turned round; its own inverse.
-    fn turned(
-        &mut self,
-        x: Ssa,
-        (integers, bools): (&str, &str),
-        magnitude: i64,
-        loc: &str,
-    ) -> Ssa {
+    fn turned(&mut self, x: Ssa, (integers, bools): (&str, &str), magnitude: i64, loc: Loc) -> Ssa {
         let zero = self.assign(&format!("stablehlo.constant dense<0> : {integers}"), loc);
         let all = self.assign(
             &format!("stablehlo.constant dense<{magnitude}> : {integers}"),

@@ -13,8 +13,7 @@ use shardax_core::{DType, Equation, Foreign, Graph, Target, TensorType};
 use shardax_pjrt::{HOST_TARGET, HostCall};
 
 use super::host::over_arrays;
-use super::op::Joined;
-use super::writer::{Results, Ssa, Writer, tensor_type};
+use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Lowering, names};
 
 impl Lowering<'_> {
@@ -23,7 +22,7 @@ impl Lowering<'_> {
         &mut self,
         (graph, equation, foreign): (&Graph, &Equation, &Foreign),
         x: &[Ssa],
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         let mut operands = Results::from(x);
         operands.extend(self.order.filter(|_| foreign.effect));

@@ -1,17 +1,14 @@
 //! Gather and scatter.
 
-use std::fmt::{self, Display, Write};
-
 use shardax_core::{Combine, DType, GatherDims, TensorType};
 
-use super::writer::{List, tensor_type};
+use super::writer::{List, Piece, push, tensor_type};
 
 /// Attributes that are left out where they say nothing.
 fn attributes(entries: &[(&str, &[usize])], rest: &str) -> String {
     let mut text = String::new();
     for (name, dims) in entries.iter().filter(|(_, dims)| !dims.is_empty()) {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{name} = {}, ", List(dims));
+        push!(&mut text, name " = " (List(dims)) ", ");
     }
     text.push_str(rest);
     text
@@ -57,30 +54,26 @@ pub(super) fn scatter_numbers(dims: &GatherDims, indices_rank: usize) -> String 
 pub(super) fn scatter(
     out: &mut String,
     numbers: &str,
-    (operands, combine, dtype): (&dyn Display, Combine, DType),
-    functional: &dyn Display,
-) -> fmt::Result {
+    (operands, combine, dtype): (&dyn Piece, Combine, DType),
+    functional: &dyn Piece,
+) {
     let element = tensor_type(&TensorType::scalar(dtype));
+    push!(out, "\"stablehlo.scatter\"(" operands ") <{scatter_dimension_numbers = ");
+    push!(out, "#stablehlo.scatter<" numbers ">, indices_are_sorted = false, ");
+    push!(out, "unique_indices = false}> ({\n^bb0(%old: " element ", %new: " element "):\n");
     let op = match combine {
-        Combine::Add => "add",
-        Combine::Max => "maximum",
-        Combine::Min => "minimum",
-        Combine::Mul => "multiply",
-        Combine::Set => "",
+        Combine::Add => Some("add"),
+        Combine::Max => Some("maximum"),
+        Combine::Min => Some("minimum"),
+        Combine::Mul => Some("multiply"),
+        Combine::Set => None,
     };
-    write!(
-        out,
-        "\"stablehlo.scatter\"({operands}) <{{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, \
-         indices_are_sorted = false, unique_indices = false}}> ({{\n\
-         ^bb0(%old: {element}, %new: {element}):\n"
-    )?;
-    match combine {
-        Combine::Set => writeln!(out, "stablehlo.return %new : {element}")?,
-        _ => write!(
-            out,
-            "%both = stablehlo.{op} %old, %new : {element}\n\
-             stablehlo.return %both : {element}\n"
-        )?,
-    }
-    write!(out, "}}) : {functional}")
+    let kept = match op {
+        Some(op) => {
+            push!(out, "%both = stablehlo." op " %old, %new : " element "\n");
+            "%both"
+        }
+        None => "%new",
+    };
+    push!(out, "stablehlo.return " kept " : " element "\n}) : " functional);
 }

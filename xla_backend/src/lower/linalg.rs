@@ -1,15 +1,13 @@
 //! Matrix decompositions and Fourier transforms.
 
-use std::fmt::{self, Display, Write};
-
 use shardax_core::{DType, Fft, FftKind, TensorType, TriangularSolve};
 
 use super::Lowering;
-use super::writer::{List, Ssa, tensor_type};
+use super::writer::{List, Loc, Piece, Ssa, push, tensor_type};
 
 impl Lowering<'_> {
     /// The lower triangle; what XLA leaves in the other one is not specified.
-    pub(super) fn cholesky(&mut self, ty: &TensorType, x: Ssa, loc: &str) -> Ssa {
+    pub(super) fn cholesky(&mut self, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let text = tensor_type(ty);
         let factor = self.assign(
             &format!("\"stablehlo.cholesky\"({x}) <{{lower = true}}> : ({text}) -> {text}"),
@@ -34,43 +32,33 @@ impl Lowering<'_> {
 pub(super) fn triangular_solve(
     out: &mut String,
     solve: TriangularSolve,
-    operands: &dyn Display,
-    functional: &dyn Display,
-) -> fmt::Result {
+    operands: &dyn Piece,
+    functional: &dyn Piece,
+) {
     let TriangularSolve {
         left,
         lower,
         transpose,
         unit_diagonal,
     } = solve;
-    let transpose = if transpose {
-        "TRANSPOSE"
-    } else {
-        "NO_TRANSPOSE"
+    let transpose = match transpose {
+        true => "TRANSPOSE",
+        false => "NO_TRANSPOSE",
     };
-    write!(
-        out,
-        "\"stablehlo.triangular_solve\"({operands}) <{{left_side = {left}, lower = {lower}, \
-         transpose_a = #stablehlo<transpose {transpose}>, unit_diagonal = {unit_diagonal}}}> : \
-         {functional}"
-    )
+    let numbers = format!(
+        "left_side = {left}, lower = {lower}, transpose_a = #stablehlo<transpose {transpose}>, \
+         unit_diagonal = {unit_diagonal}"
+    );
+    push!(out, "\"stablehlo.triangular_solve\"(" operands ") <{" numbers "}> : " functional);
 }
 
-pub(super) fn fft(
-    out: &mut String,
-    fft: &Fft,
-    operand: &dyn Display,
-    functional: &dyn Display,
-) -> fmt::Result {
+pub(super) fn fft(out: &mut String, fft: &Fft, operand: &dyn Piece, functional: &dyn Piece) {
     let kind = match fft.kind {
         FftKind::Fft => "FFT",
         FftKind::Ifft => "IFFT",
         FftKind::Rfft => "RFFT",
         FftKind::Irfft => "IRFFT",
     };
-    write!(
-        out,
-        "stablehlo.fft {operand}, type = {kind}, length = {} : {functional}",
-        List(&fft.lengths)
-    )
+    push!(out, "stablehlo.fft " operand ", type = " kind);
+    push!(out, ", length = " (List(&fft.lengths)) " : " functional);
 }

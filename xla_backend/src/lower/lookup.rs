@@ -6,17 +6,16 @@
 //! gradient of it in the backward pass. Here the indices, and what is looked up for them, are stated not
 //! to be split over the axes of the table; the sum is cut again where the program wants it split.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use shardax_core::{Constraint, Equation, Graph, Op, Role, TensorType, ValueId};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::split::Splits;
-use super::writer::{Results, Ssa};
+use super::writer::{Loc, Results, Ssa};
 use super::{Block, Lowering};
 
 /// By the first result of a gather or scatter of rows, the axes that split the table's rows.
-pub(super) type Tables = HashMap<ValueId, Axes>;
+pub(super) type Tables = FxHashMap<ValueId, Axes>;
 
 /// The gathers and scatters of a graph whose tables are split along their rows.
 ///
@@ -28,7 +27,7 @@ pub(super) fn tables<'a>(
     splits: &Splits,
     resolve: &dyn Fn(&Constraint, &TensorType) -> Option<PartitionSpec>,
 ) -> Tables {
-    let mut found = Tables::new();
+    let mut found = Tables::default();
     for equation in graph.equations() {
         match &equation.op {
             Op::Gather { dims, .. } => {
@@ -166,7 +165,7 @@ impl Lowering<'_> {
         lookup: &Lookup,
         (graph, equation): (&Graph, &Equation),
         operands: &mut Results,
-        loc: &str,
+        loc: Loc,
     ) {
         let ty = |i: usize| graph.ty(equation.operands[i]);
         operands[1] = self.kept_apart(&lookup.indices(), operands[1], ty(1), loc);
@@ -181,7 +180,7 @@ impl Lowering<'_> {
         lookup: &Lookup,
         (graph, equation): (&Graph, &Equation),
         results: &mut Results,
-        loc: &str,
+        loc: Loc,
     ) {
         if let Op::Gather { .. } = equation.op {
             let ty = graph.ty(equation.results[0]);
@@ -189,7 +188,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn kept_apart(&mut self, spec: &PartitionSpec, value: Ssa, ty: &TensorType, loc: &str) -> Ssa {
+    fn kept_apart(&mut self, spec: &PartitionSpec, value: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
         let text = self.annotations.statement(spec, value, ty);
         self.assign(&text, loc)
     }

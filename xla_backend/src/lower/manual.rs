@@ -13,9 +13,8 @@ use shardax_sharding::{Axes, Mesh, PartitionSpec, Partitioner, SpecFault};
 use smallvec::smallvec;
 
 use super::elementwise::neutral;
-use super::op::Joined;
 use super::split;
-use super::writer::{Results, Ssa, Writer, tensor_type};
+use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering};
 
 /// The position of the device along each axis of the regions around.
@@ -46,7 +45,7 @@ impl Lowering<'_> {
         &mut self,
         (graph, equation, manual): (&Graph, &Equation, &Manual),
         x: &[Ssa],
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         if self.annotations.is_single() {
             // Nothing to cut, or a region inside of one that has all axes.
@@ -70,6 +69,7 @@ impl Lowering<'_> {
             Partitioner::Shardy => self.shardy_region(manual, entry, &results, loc),
             Partitioner::Gspmd => {
                 let rest = self.annotations.automatic_axes();
+                let rest: Vec<String> = rest.map(str::to_owned).collect();
                 if !rest.is_empty() {
                     let fault = SpecFault::PartlyManual {
                         manual: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -89,7 +89,7 @@ impl Lowering<'_> {
         &mut self,
         (graph, equation, manual): (&Graph, &Equation, &Manual),
         x: &[Ssa],
-        loc: &str,
+        loc: Loc,
     ) -> Entry {
         let mut entry = Entry::default();
         for (i, &operand) in x.iter().enumerate() {
@@ -119,7 +119,7 @@ impl Lowering<'_> {
     }
 
     /// The equations of the body on its blocks.
-    fn body(&mut self, manual: &Manual, entry: &Entry, blocks: &[Ssa], loc: &str) -> Results {
+    fn body(&mut self, manual: &Manual, entry: &Entry, blocks: &[Ssa], loc: Loc) -> Results {
         let (values, positions) = blocks.split_at(blocks.len() - entry.positions.len());
         let outer = self.positions.clone();
         let types = &entry.inner[values.len()..];
@@ -143,7 +143,7 @@ impl Lowering<'_> {
         manual: &Manual,
         entry: Entry,
         results: &[TensorType],
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         // Along other axes a dimension lies as the partitioner finds best.
         let open = !self.annotations.is_single();
@@ -209,7 +209,7 @@ impl Lowering<'_> {
         entry: Entry,
         results: &[TensorType],
         outer: &super::sharding::Annotations,
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         let calls = |call: &str, operand: Ssa, sharding: &str, from: &str, to: &str| {
             format!(
@@ -246,7 +246,7 @@ impl Lowering<'_> {
         &mut self,
         (graph, equation, collective): (&Graph, &Equation, &Collective),
         x: &[Ssa],
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         if let CollectiveOp::AxisIndex = collective.kind {
             return smallvec![self.axis_index(&collective.axes, loc)];
@@ -345,7 +345,7 @@ impl Lowering<'_> {
         (x, dtype, reducer): (Ssa, DType, &str),
         attributes: &str,
         functional: &str,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let scalar = tensor_type(&TensorType::scalar(dtype));
         let [result, a, b, sum] = [(); 4].map(|()| self.out.fresh());
@@ -364,7 +364,7 @@ impl Lowering<'_> {
     }
 
     /// The position along several axes, of which the first counts most.
-    fn axis_index(&mut self, axes: &[ManualAxis], loc: &str) -> Ssa {
+    fn axis_index(&mut self, axes: &[ManualAxis], loc: Loc) -> Ssa {
         let mut index = None;
         for axis in axes.iter().filter(|axis| axis.size() > 1) {
             // Every axis that is asked for is handed into its region.

@@ -26,11 +26,10 @@ mod split;
 mod window;
 mod writer;
 
-use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
 use shardax_pjrt::HostCalls;
 use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
@@ -46,7 +45,7 @@ use partial::{Finder, Sums, Wanted};
 use sharding::{Annotations, LeafOf};
 use split::Splits;
 pub(crate) use writer::tensor_type;
-use writer::{Ssa, Writer};
+use writer::{Ssa, Types, Writer};
 
 /// What is known of an argument beside its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,10 +63,10 @@ pub struct Argument {
 /// A lowered program.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// The text without locations: equal for equal programs, wherever they are written.
-    body: String,
-    /// Definitions of the locations that `body` refers to.
-    locations: String,
+    /// The body, and definitions of the locations that it refers to.
+    text: String,
+    /// The end of the body.
+    body: usize,
     /// Name and source of each location, by its number.
     places: Vec<Location>,
     /// The closures that the program calls.
@@ -77,14 +76,15 @@ pub struct Module {
 }
 
 impl Module {
-    /// What the program is, for the key of a cache.
+    /// What the program is, for the key of a cache: the text without locations, which is equal for
+    /// equal programs, wherever they are written.
     pub fn identity(&self) -> &str {
-        &self.body
+        &self.text[..self.body]
     }
 
     /// The module as XLA takes it.
-    pub fn text(&self) -> String {
-        format!("{}{}", self.body, self.locations)
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The closures that the program calls. Their numbers are a part of the text and hold for this
@@ -190,17 +190,18 @@ pub fn lower(program: &Program) -> Result<Module, Vec<LayoutFault>> {
         is_state: argument.is_state,
     });
     let mut lowering = Lowering {
-        out: Writer::default(),
+        out: Writer::for_equations(graph.equation_count()),
         locations: Locations::default(),
         annotations: Annotations::new(layout, leaves.collect()),
         arguments,
         on_host,
-        versions: HashMap::new(),
-        summed: HashSet::new(),
+        versions: FxHashMap::default(),
+        summed: FxHashSet::default(),
         positions: Positions::new(),
         order: None,
         calls: HostCalls::new(),
-        made: names_values(graph).then(HashMap::new),
+        types: Types::default(),
+        made: names_values(graph).then(FxHashMap::default),
         named: Vec::new(),
         faults: Vec::new(),
     };
@@ -218,10 +219,12 @@ pub fn lower(program: &Program) -> Result<Module, Vec<LayoutFault>> {
     if !lowering.faults.is_empty() {
         return Err(lowering.faults);
     }
-    let (locations, places) = lowering.locations.finish();
+    let mut text = lowering.out.finish();
+    let body = text.len();
+    let places = lowering.locations.finish(&mut text);
     Ok(Module {
-        body: lowering.out.finish(),
-        locations,
+        text,
+        body,
         places,
         calls: Arc::new(lowering.calls),
         named: lowering.named,
@@ -243,16 +246,17 @@ struct Lowering<'a> {
     arguments: &'a [Argument],
     on_host: bool,
     /// Which argument a value is under another element type or annotation.
-    versions: HashMap<Ssa, usize>,
+    versions: FxHashMap<Ssa, usize>,
     /// Gradients that are summed and lie as gradients do already.
-    summed: HashSet<Ssa>,
+    summed: FxHashSet<Ssa>,
     /// The position of the device along manual axes, where it is asked for.
     positions: Positions,
     /// The value that the next call with an effect takes, if there are such calls.
     order: Option<Ssa>,
     calls: HostCalls,
+    types: Types,
     /// The location of the operation that made a value; kept where values are named.
-    made: Option<HashMap<Ssa, usize>>,
+    made: Option<FxHashMap<Ssa, usize>>,
     named: Vec<Named>,
     faults: Vec<LayoutFault>,
 }
@@ -265,8 +269,6 @@ struct Block<'a> {
     sums: Sums<'a>,
     /// Of lookups in tables that are split along their rows.
     tables: Tables,
-    /// The types as they are spelled, by value.
-    types: Vec<OnceCell<String>>,
 }
 
 impl<'a> Block<'a> {
@@ -284,13 +286,7 @@ impl<'a> Block<'a> {
             splits: finder.splits,
             sums,
             tables,
-            types: Vec::new(),
         }
-    }
-
-    /// The type of a value as it is spelled.
-    fn ty(&self, graph: &Graph, value: ValueId) -> &str {
-        self.types[value.index()].get_or_init(|| tensor_type(graph.ty(value)))
     }
 
     /// How an operand is split.
@@ -325,11 +321,12 @@ impl Lowering<'_> {
                 None => split::unknown(graph.ty(input).rank()),
             })
             .collect();
-        if graph.has_effect() {
+        let ordered = graph.has_effect();
+        if ordered {
             self.start_order();
         }
         self.equations(graph, &mut values, splits);
-        self.finish("func.return", graph, &values, graph.has_effect());
+        self.finish("func.return", graph, &values, ordered);
         self.out.line(format_args!("}}"));
     }
 
@@ -394,12 +391,11 @@ impl Lowering<'_> {
         inputs: Vec<Vec<Axes>>,
         results: &[Option<Wanted>],
     ) -> Block<'g> {
-        let mut block = if self.annotations.is_single() {
+        let block = if self.annotations.is_single() {
             Block::default()
         } else {
             Block::of(graph, inputs, results, &self.annotations)
         };
-        block.types = vec![OnceCell::new(); graph.value_count()];
         for equation in graph.equations() {
             self.equation(graph, equation, values, &block);
         }

@@ -1,9 +1,11 @@
 //! Names of symbols and of source locations.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
+use rustc_hash::FxHashMap;
 use shardax_core::{Scope, Source};
+
+use super::writer::{Loc, push};
 
 /// What an operation of a module is called, and where it is written.
 #[derive(Clone, Debug)]
@@ -25,14 +27,14 @@ pub struct Location {
 pub(super) struct Locations {
     /// By the address of the source and of the scope's name, which are cheap to hash; a scope that
     /// was entered twice has two entries, which does no harm.
-    known: HashMap<(usize, usize, &'static str), usize>,
-    labeled: HashMap<(usize, String), usize>,
+    known: FxHashMap<(usize, usize, &'static str), usize>,
+    labeled: FxHashMap<(usize, String), usize>,
     entries: Vec<(String, Source)>,
 }
 
 impl Locations {
-    /// The reference to a location, `loc(#loc7)`.
-    pub(super) fn reference(&mut self, source: Source, scope: &Scope, op: &'static str) -> String {
+    /// The reference to a location.
+    pub(super) fn reference(&mut self, source: Source, scope: &Scope, op: &'static str) -> Loc {
         let next = self.entries.len();
         let scope_address = scope.as_ref().map_or(0, |name| name.as_ptr().addr());
         let key = (std::ptr::from_ref(source).addr(), scope_address, op);
@@ -44,41 +46,26 @@ impl Locations {
             };
             self.entries.push((name, source));
         }
-        format!("loc(#loc{number})")
+        Loc(number)
     }
 
     /// The reference to a location that is called after an argument rather than an operation.
-    pub(super) fn labeled(&mut self, source: Source, label: &str) -> String {
+    pub(super) fn labeled(&mut self, source: Source, label: &str) -> Loc {
         let next = self.entries.len();
         let key = (std::ptr::from_ref(source).addr(), label.to_owned());
         let number = *self.labeled.entry(key).or_insert(next);
         if number == next {
             self.entries.push((format!("{label}#{number}"), source));
         }
-        format!("loc(#loc{number})")
+        Loc(number)
     }
 
-    /// The number of a reference.
-    pub(super) fn number(&self, reference: &str) -> usize {
-        let digits = reference
-            .trim_start_matches("loc(#loc")
-            .trim_end_matches(')');
-        digits.parse().unwrap_or(self.entries.len())
-    }
-
-    /// The table, and the name and source of each number.
-    pub(super) fn finish(self) -> (String, Vec<Location>) {
-        let mut table = String::new();
+    /// Appends the table; returns the name and source of each number.
+    pub(super) fn finish(self, text: &mut String) -> Vec<Location> {
         for (number, (name, source)) in self.entries.iter().enumerate() {
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                table,
-                "#loc{number} = loc({}({}:{}:{}))",
-                quoted(name),
-                quoted(source.file()),
-                source.line(),
-                source.column()
-            );
+            let (name, file) = (quoted(name), quoted(source.file()));
+            let (line, column) = (source.line(), source.column());
+            push!(text, "#loc" number " = loc(" name "(" file ":" line ":" column "))\n");
         }
         let locations = self.entries.into_iter().map(|(name, source)| {
             let name = name.rsplit_once('#').map_or(&*name, |(name, _)| name);
@@ -87,7 +74,7 @@ impl Locations {
                 source,
             }
         });
-        (table, locations.collect())
+        locations.collect()
     }
 }
 

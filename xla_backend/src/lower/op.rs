@@ -1,10 +1,6 @@
 //! One StableHLO operation for each primitive.
 
-use std::fmt::{self, Write};
-
-use shardax_core::{
-    Binary, DType, DotDims, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary,
-};
+use shardax_core::{Binary, DType, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary};
 use shardax_sharding::Axes;
 use smallvec::smallvec;
 
@@ -12,7 +8,9 @@ use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
 use super::lookup::Lookup;
 use super::partial::{Place, Wanted};
-use super::writer::{Array, List, Results, Ssa, Writer, tensor_type};
+use super::writer::{
+    Array, Joined, List, Loc, Piece, Results, Ssa, Types, Writer, push, tensor_type,
+};
 use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
 
 impl Lowering<'_> {
@@ -29,13 +27,13 @@ impl Lowering<'_> {
         let mut x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
         let lookup = Lookup::of(equation, block);
         if let Some(lookup) = &lookup {
-            self.before_lookup(lookup, (graph, equation), &mut x, &loc);
+            self.before_lookup(lookup, (graph, equation), &mut x, loc);
         }
         let mut results: Results = match &equation.op {
-            Op::Scan(scan) => self.scan((graph, equation, scan), values, block, &loc),
+            Op::Scan(scan) => self.scan((graph, equation, scan), values, block, loc),
             Op::Remat(remat) => {
                 let operands = if remat.recomputes {
-                    self.barrier(graph, equation, &x, &loc)
+                    self.barrier(graph, equation, &x, loc)
                 } else {
                     x
                 };
@@ -45,54 +43,54 @@ impl Lowering<'_> {
                     results.map(|r| block.sums.inside.get(r).cloned()).collect();
                 self.region_of(&remat.body, &operands, splits, &gradients)
             }
-            Op::OptimizationBarrier => self.barrier(graph, equation, &x, &loc),
+            Op::OptimizationBarrier => self.barrier(graph, equation, &x, loc),
             Op::Reduce(reducer, dims) => {
                 smallvec![match self.extremum_across(graph, equation, block) {
                     Some(extremum) =>
-                        self.reduce_ordered((graph, equation), (extremum, dims), x[0], &loc),
-                    None => self.reduce(graph, equation, (*reducer, dims), x[0], &loc),
+                        self.reduce_ordered((graph, equation), (extremum, dims), x[0], loc),
+                    None => self.reduce(graph, equation, (*reducer, dims), x[0], loc),
                 }]
             }
-            Op::Cond(cond) => self.cond((graph, equation, cond), &x, block, &loc),
-            Op::While(looped) => self.while_loop((graph, equation, looped), &x, block, &loc),
+            Op::Cond(cond) => self.cond((graph, equation, cond), &x, block, loc),
+            Op::While(looped) => self.while_loop((graph, equation, looped), &x, block, loc),
             Op::Custom(custom) => {
                 let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
                 self.region(&custom.body, &x, splits)
             }
-            Op::Foreign(foreign) => self.foreign((graph, equation, foreign), &x, &loc),
-            Op::Manual(manual) => self.manual((graph, equation, manual), &x, &loc),
-            Op::Collective(of) => self.collective((graph, equation, of), &x, &loc),
-            Op::Sort(sort) => self.sort((graph, equation, *sort), &x, &loc),
+            Op::Foreign(foreign) => self.foreign((graph, equation, foreign), &x, loc),
+            Op::Manual(manual) => self.manual((graph, equation, manual), &x, loc),
+            Op::Collective(of) => self.collective((graph, equation, of), &x, loc),
+            Op::Sort(sort) => self.sort((graph, equation, *sort), &x, loc),
             Op::Cumulative(cumulative) => {
-                smallvec![self.cumulative((graph, equation, *cumulative), x[0], &loc)]
+                smallvec![self.cumulative((graph, equation, *cumulative), x[0], loc)]
             }
             Op::ReduceWindow(reducer, window) => {
                 let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));
-                smallvec![self.reduce_window((*reducer, window), types, x[0], &loc)]
+                smallvec![self.reduce_window((*reducer, window), types, x[0], loc)]
             }
             Op::Scatter { dims, combine }
                 if self.extremum_across(graph, equation, block).is_some() =>
             {
-                smallvec![self.scatter_ordered((graph, equation), (dims, *combine), &x, &loc)]
+                smallvec![self.scatter_ordered((graph, equation), (dims, *combine), &x, loc)]
             }
             Op::Cholesky => {
-                smallvec![self.cholesky(graph.ty(equation.results[0]), x[0], &loc)]
+                smallvec![self.cholesky(graph.ty(equation.results[0]), x[0], loc)]
             }
             Op::Unary(Unary::Erfc) if graph.ty(equation.results[0]).dtype.bits() == 8 => {
                 let ty = graph.ty(equation.results[0]);
-                smallvec![self.widened(Unary::Erfc, ty, x[0], &loc)]
+                smallvec![self.widened(Unary::Erfc, ty, x[0], loc)]
             }
             Op::Unary(Unary::PopulationCount)
                 if graph.ty(equation.results[0]).dtype == DType::I4 =>
             {
                 let ty = graph.ty(equation.results[0]);
-                smallvec![self.population_of_4(ty, x[0], &loc)]
+                smallvec![self.population_of_4(ty, x[0], loc)]
             }
             Op::Binary(binary @ (Binary::MulOrZero | Binary::DivOrZero)) => {
                 let ty = graph.ty(equation.results[0]);
-                smallvec![self.or_zero(*binary, ty, [x[0], x[1]], &loc)]
+                smallvec![self.or_zero(*binary, ty, [x[0], x[1]], loc)]
             }
-            Op::Conv(conv) => smallvec![self.conv((graph, equation, conv), [x[0], x[1]], &loc)],
+            Op::Conv(conv) => smallvec![self.conv((graph, equation, conv), [x[0], x[1]], loc)],
             // XLA's CPU compiler loses numbers on this way in one step.
             Op::Convert(to)
                 if to.bits() == 8
@@ -103,9 +101,9 @@ impl Lowering<'_> {
                 let [from, middle, to] = [DType::F64, DType::F32, *to]
                     .map(|dtype| tensor_type(&TensorType::new(dtype, shape)));
                 let text = format!("stablehlo.convert {} : ({from}) -> {middle}", x[0]);
-                let single = self.assign(&text, &loc);
+                let single = self.assign(&text, loc);
                 let text = format!("stablehlo.convert {single} : ({middle}) -> {to}");
-                smallvec![self.assign(&text, &loc)]
+                smallvec![self.assign(&text, loc)]
             }
             Op::Place(memory) => {
                 let ty = tensor_type(graph.ty(equation.results[0]));
@@ -115,14 +113,14 @@ impl Lowering<'_> {
                     x[0],
                     memory.name()
                 );
-                smallvec![self.assign(&text, &loc)]
+                smallvec![self.assign(&text, loc)]
             }
             Op::Name(of) => {
                 let ty = graph.ty(equation.operands[0]);
                 self.name(&of.name, ty, equation.source, x[0]);
                 match self.annotations.named(of, x[0], ty) {
                     Ok(None) => x,
-                    Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
+                    Ok(Some(text)) => smallvec![self.assign(&text, loc)],
                     Err(faults) => {
                         self.fault(
                             format!("a value {ty} named `{}`", of.name),
@@ -149,7 +147,7 @@ impl Lowering<'_> {
                     Ok(None) => x,
                     // To lie as at use would undo the sum's last steps.
                     Ok(Some(_)) if is_used && self.summed.contains(&operand) => smallvec![operand],
-                    Ok(Some(text)) => smallvec![self.assign(&text, &loc)],
+                    Ok(Some(text)) => smallvec![self.assign(&text, loc)],
                     Err(faults) => {
                         let names: Vec<String> =
                             constraint.dims.iter().map(|d| d.to_string()).collect();
@@ -159,20 +157,18 @@ impl Lowering<'_> {
                     }
                 }
             }
-            op => {
-                let ssa = self.out.fresh();
-                self.out
-                    .assign(ssa, &loc, |out| simple(out, op, graph, equation, &x, block));
-                smallvec![ssa]
+            _ => {
+                let types = &self.types;
+                let write = |out: &mut String| simple(out, graph, equation, &x, types);
+                smallvec![self.out.assign(loc, write)]
             }
         };
         if let Some(lookup) = &lookup {
-            self.after_lookup(lookup, (graph, equation), &mut results, &loc);
+            self.after_lookup(lookup, (graph, equation), &mut results, loc);
         }
         if let Some(made) = &mut self.made {
-            let number = self.locations.number(&loc);
             for &result in &results {
-                made.entry(result).or_insert(number);
+                made.entry(result).or_insert(loc.0);
             }
         }
         if let Op::Convert(_) | Op::Shard(_) = equation.op {
@@ -200,13 +196,8 @@ impl Lowering<'_> {
         });
     }
 
-    pub(super) fn assign(&mut self, text: &str, loc: &str) -> Ssa {
-        let ssa = self.out.fresh();
-        self.out.assign(ssa, loc, |out| {
-            out.push_str(text);
-            Ok(())
-        });
-        ssa
+    pub(super) fn assign(&mut self, text: &str, loc: Loc) -> Ssa {
+        self.out.assign(loc, |out| out.push_str(text))
     }
 
     fn reduce(
@@ -215,25 +206,22 @@ impl Lowering<'_> {
         equation: &Equation,
         (reducer, dims): (Reducer, &[usize]),
         x: Ssa,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let ty = graph.ty(equation.operands[0]);
-        let scalar = tensor_type(&TensorType::scalar(ty.dtype));
-        let value = neutral(reducer, ty.dtype);
-        let initial = self.assign(
-            &format!("stablehlo.constant dense<{value}> : {scalar}"),
-            loc,
-        );
-        let text = format!(
-            "stablehlo.reduce({} init: {initial}) applies stablehlo.{} across dimensions = {} : \
-             ({}, {scalar}) -> {}",
-            x,
-            reducer_name(reducer),
-            List(dims),
-            tensor_type(ty),
-            tensor_type(graph.ty(equation.results[0]))
-        );
-        self.assign(&text, loc)
+        let scalar = self.types.spelled(&TensorType::scalar(ty.dtype));
+        let operand = self.types.spelled(ty);
+        let result = self.types.spelled(graph.ty(equation.results[0]));
+        let initial = self.out.assign(loc, |out| {
+            let value = neutral(reducer, ty.dtype);
+            push!(out, "stablehlo.constant dense<" value "> : " scalar);
+        });
+        self.out.assign(loc, |out| {
+            let name = reducer_name(reducer);
+            push!(out, "stablehlo.reduce(" x " init: " initial);
+            push!(out, ") applies stablehlo." name " across dimensions = " (List(dims)));
+            push!(out, " : (" operand ", " scalar ") -> " result);
+        })
     }
 
     /// The equations of a region, in place.
@@ -272,7 +260,7 @@ impl Lowering<'_> {
         results.collect()
     }
 
-    fn barrier(&mut self, graph: &Graph, equation: &Equation, x: &[Ssa], loc: &str) -> Results {
+    fn barrier(&mut self, graph: &Graph, equation: &Equation, x: &[Ssa], loc: Loc) -> Results {
         if x.is_empty() {
             return Results::new();
         }
@@ -298,109 +286,85 @@ impl Lowering<'_> {
 }
 
 /// Writes an operation that has one result and no region.
-fn simple(
-    out: &mut String,
-    op: &Op,
-    graph: &Graph,
-    equation: &Equation,
-    x: &[Ssa],
-    block: &Block,
-) -> fmt::Result {
+fn simple(out: &mut String, graph: &Graph, equation: &Equation, x: &[Ssa], types: &Types) {
     let operand = |i: usize| graph.ty(equation.operands[i]);
-    let result = block.ty(graph, equation.results[0]);
+    let result = types.spelled(graph.ty(equation.results[0]));
     let all = Joined(x);
-    let functional = Functional(graph, equation, block);
-    match op {
-        Op::Constant(literal) => write!(out, "stablehlo.constant {} : {result}", dense(literal)),
-        Op::Iota { dimension, .. } => write!(out, "stablehlo.iota dim = {dimension} : {result}"),
-        Op::Unary(unary) => elementwise::unary(out, *unary, &all, &functional, result),
+    let functional = Functional(graph, equation, types);
+    match &equation.op {
+        Op::Constant(literal) => push!(out, "stablehlo.constant " (dense(literal)) " : " result),
+        Op::Iota { dimension, .. } => push!(out, "stablehlo.iota dim = " dimension " : " result),
+        Op::Unary(unary) => elementwise::unary(out, *unary, &all, &functional, &result),
         Op::Binary(binary) => {
             let dtype = operand(0).dtype;
-            elementwise::binary(out, *binary, dtype, &all, &functional, result)
+            elementwise::binary(out, *binary, dtype, &all, &functional, &result);
         }
-        Op::Compare(comparison) => write!(
-            out,
-            "stablehlo.compare {}, {all}, {} : {functional}",
-            elementwise::direction(*comparison),
-            elementwise::compare_type(operand(0).dtype)
-        ),
+        Op::Compare(comparison) => {
+            let direction = elementwise::direction(*comparison);
+            let kind = elementwise::compare_type(operand(0).dtype);
+            push!(out, "stablehlo.compare " direction ", " all ", " kind " : " functional);
+        }
         Op::Select => {
-            let predicate = block.ty(graph, equation.operands[0]);
-            write!(out, "stablehlo.select {all} : {predicate}, {result}")
+            let predicate = types.spelled(operand(0));
+            push!(out, "stablehlo.select " all " : " predicate ", " result);
         }
-        Op::Convert(_) => write!(out, "stablehlo.convert {all} : {functional}"),
-        Op::BitcastConvert(_) => write!(out, "stablehlo.bitcast_convert {all} : {functional}"),
+        Op::Convert(_) => push!(out, "stablehlo.convert " all " : " functional),
+        Op::BitcastConvert(_) => push!(out, "stablehlo.bitcast_convert " all " : " functional),
         Op::Broadcast { dims, .. } => {
-            write!(
-                out,
-                "stablehlo.broadcast_in_dim {all}, dims = {} : {functional}",
-                List(dims)
-            )
+            let dims = List(dims);
+            push!(out, "stablehlo.broadcast_in_dim " all ", dims = " dims " : " functional);
         }
-        Op::Reshape(_) => write!(out, "stablehlo.reshape {all} : {functional}"),
+        Op::Reshape(_) => push!(out, "stablehlo.reshape " all " : " functional),
         Op::Transpose(permutation) => {
-            write!(
-                out,
-                "stablehlo.transpose {all}, dims = {} : {functional}",
-                List(permutation)
-            )
+            let dims = List(permutation);
+            push!(out, "stablehlo.transpose " all ", dims = " dims " : " functional);
         }
         Op::Slice {
             starts,
             limits,
             strides,
-        } => write!(
-            out,
-            "\"stablehlo.slice\"({all}) <{{start_indices = {}, limit_indices = {}, strides = {}}}> : {functional}",
-            Array(starts),
-            Array(limits),
-            Array(strides)
-        ),
+        } => {
+            push!(out, "\"stablehlo.slice\"(" all ") <{start_indices = " (Array(starts)));
+            push!(out, ", limit_indices = " (Array(limits)) ", strides = " (Array(strides)));
+            push!(out, "}> : " functional);
+        }
         Op::Pad {
             low,
             high,
             interior,
-        } => write!(
-            out,
-            "\"stablehlo.pad\"({all}) <{{edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}}}> : {functional}",
-            Array(low),
-            Array(high),
-            Array(interior)
-        ),
-        Op::Concatenate(dimension) => {
-            write!(
-                out,
-                "stablehlo.concatenate {all}, dim = {dimension} : {functional}"
-            )
+        } => {
+            push!(out, "\"stablehlo.pad\"(" all ") <{edge_padding_low = " (Array(low)));
+            push!(out, ", edge_padding_high = " (Array(high)) ", interior_padding = ");
+            push!(out, (Array(interior)) "}> : " functional);
         }
-        Op::Reverse(dims) => write!(
-            out,
-            "stablehlo.reverse {all}, dims = {} : {result}",
-            List(dims)
-        ),
-        Op::DotGeneral(dims) => write!(
-            out,
-            "stablehlo.dot_general {all}, {} : {functional}",
-            dot(dims)
-        ),
+        Op::Concatenate(dimension) => {
+            push!(out, "stablehlo.concatenate " all ", dim = " dimension " : " functional);
+        }
+        Op::Reverse(dims) => {
+            push!(out, "stablehlo.reverse " all ", dims = " (List(dims)) " : " result);
+        }
+        Op::DotGeneral(dims) => {
+            push!(out, "stablehlo.dot_general " all ", ");
+            if !dims.lhs_batch.is_empty() {
+                let [lhs, rhs] = [List(&dims.lhs_batch), List(&dims.rhs_batch)];
+                push!(out, "batching_dims = " lhs " x " rhs ", ");
+            }
+            let [lhs, rhs] = [List(&dims.lhs_contract), List(&dims.rhs_contract)];
+            push!(out, "contracting_dims = " lhs " x " rhs);
+            push!(out, ", precision = [DEFAULT, DEFAULT] : " functional);
+        }
         Op::DynamicSlice(sizes) => {
-            write!(
-                out,
-                "stablehlo.dynamic_slice {all}, sizes = {} : {functional}",
-                List(sizes)
-            )
+            let sizes = List(sizes);
+            push!(out, "stablehlo.dynamic_slice " all ", sizes = " sizes " : " functional);
         }
         Op::DynamicUpdateSlice => {
-            write!(out, "stablehlo.dynamic_update_slice {all} : {functional}")
+            push!(out, "stablehlo.dynamic_update_slice " all " : " functional);
         }
         Op::Gather { dims, sizes } => {
-            write!(
-                out,
-                "\"stablehlo.gather\"({all}) <{{dimension_numbers = #stablehlo.gather<{}>, \
-                 slice_sizes = {}, indices_are_sorted = false}}> : {functional}",
-                gather::gather_numbers(dims, operand(1).rank()),
-                Array(sizes)
-            )
+            let numbers = gather::gather_numbers(dims, operand(1).rank());
+            push!(out, "\"stablehlo.gather\"(" all ") <{dimension_numbers = ");
+            push!(out, "#stablehlo.gather<" numbers ">, slice_sizes = " (Array(sizes)));
+            push!(out, ", indices_are_sorted = false}> : " functional);
         }
         Op::Scatter { dims, combine } => gather::scatter(
             out,
@@ -410,10 +374,10 @@ fn simple(
         ),
         Op::TriangularSolve(solve) => linalg::triangular_solve(out, *solve, &all, &functional),
         Op::Fft(fft) => linalg::fft(out, fft, &all, &functional),
-        Op::ReducePrecision { exponent, mantissa } => write!(
-            out,
-            "stablehlo.reduce_precision {all}, format = e{exponent}m{mantissa} : {result}"
-        ),
+        Op::ReducePrecision { exponent, mantissa } => {
+            push!(out, "stablehlo.reduce_precision " all);
+            push!(out, ", format = e" exponent "m" mantissa " : " result);
+        }
         // Lowered above, or gone before: a tangent that is left over is refused by XLA by its name.
         Op::Reduce(..)
         | Op::ReduceWindow(..)
@@ -435,50 +399,22 @@ fn simple(
         | Op::Foreign(_)
         | Op::Manual(_)
         | Op::Collective(_)
-        | Op::Tangent(_) => write!(out, "shardax.{} {all} : {functional}", op.name()),
-    }
-}
-
-fn dot(dims: &DotDims) -> String {
-    let contracting = format!(
-        "contracting_dims = {} x {}, precision = [DEFAULT, DEFAULT]",
-        List(&dims.lhs_contract),
-        List(&dims.rhs_contract)
-    );
-    if dims.lhs_batch.is_empty() {
-        return contracting;
-    }
-    format!(
-        "batching_dims = {} x {}, {contracting}",
-        List(&dims.lhs_batch),
-        List(&dims.rhs_batch)
-    )
-}
-
-/// `%1, %2`
-pub(super) struct Joined<'a>(pub(super) &'a [Ssa]);
-
-impl fmt::Display for Joined<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, ssa) in self.0.iter().enumerate() {
-            write!(f, "{}{ssa}", if i == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        | Op::Tangent(_) => push!(out, "shardax." (equation.op.name()) " " all " : " functional),
     }
 }
 
 /// `(tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>`
-struct Functional<'a>(&'a Graph, &'a Equation, &'a Block<'a>);
+struct Functional<'a>(&'a Graph, &'a Equation, &'a Types);
 
-impl fmt::Display for Functional<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Functional(graph, equation, block) = self;
-        f.write_str("(")?;
+impl Piece for Functional<'_> {
+    fn push_to(&self, text: &mut String) {
+        let Functional(graph, equation, types) = self;
+        text.push('(');
         for (i, operand) in equation.operands.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { ", " })?;
-            f.write_str(block.ty(graph, *operand))?;
+            text.push_str(if i == 0 { "" } else { ", " });
+            text.push_str(&types.spelled(graph.ty(*operand)));
         }
-        f.write_str(") -> ")?;
-        f.write_str(block.ty(graph, equation.results[0]))
+        let result = types.spelled(graph.ty(equation.results[0]));
+        push!(text, ") -> " result);
     }
 }

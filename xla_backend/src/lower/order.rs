@@ -7,14 +7,14 @@ use smallvec::smallvec;
 
 use super::Lowering;
 use super::elementwise::{compare_type, neutral, reducer_name};
-use super::writer::{Array, Results, Ssa, Writer, tensor_type};
+use super::writer::{Array, Loc, Results, Ssa, Writer, tensor_type};
 
 impl Lowering<'_> {
     pub(super) fn sort(
         &mut self,
         (graph, equation, sort): (&Graph, &Equation, Sort),
         x: &[Ssa],
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         let ssa = self.out.fresh();
         let dtypes: Vec<DType> = equation
@@ -46,7 +46,7 @@ impl Lowering<'_> {
         &mut self,
         (graph, equation, cumulative): (&Graph, &Equation, Cumulative),
         x: Ssa,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let ty = graph.ty(equation.results[0]);
         match ty.shape[cumulative.dim] {
@@ -57,13 +57,7 @@ impl Lowering<'_> {
     }
 
     /// A window that reaches from the first element to each: the compiler makes a scan of it.
-    fn running_window(
-        &mut self,
-        cumulative: Cumulative,
-        ty: &TensorType,
-        x: Ssa,
-        loc: &str,
-    ) -> Ssa {
+    fn running_window(&mut self, cumulative: Cumulative, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let (dim, size) = (cumulative.dim, ty.shape[cumulative.dim]);
         let ones = || smallvec![1; ty.rank()];
         let mut window = Window {
@@ -83,7 +77,7 @@ impl Lowering<'_> {
 
     /// Each element combined with the one 1 before, then 2 before, then 4 before, ...: the partitioner
     /// pads a window of a split dimension with zeros, whatever its reduction begins with.
-    fn running_steps(&mut self, cumulative: Cumulative, ty: &TensorType, x: Ssa, loc: &str) -> Ssa {
+    fn running_steps(&mut self, cumulative: Cumulative, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let (dim, size) = (cumulative.dim, ty.shape[cumulative.dim]);
         let scalar = tensor_type(&TensorType::scalar(ty.dtype));
         let value = neutral(cumulative.reducer, ty.dtype);

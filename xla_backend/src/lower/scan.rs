@@ -3,7 +3,7 @@
 use shardax_core::{DType, Equation, Graph, Scan, TensorType};
 
 use super::foreign::order_type;
-use super::writer::{Results, Ssa, Writer, tensor_type};
+use super::writer::{Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
@@ -15,7 +15,7 @@ impl Lowering<'_> {
         (graph, equation, scan): (&Graph, &Equation, &Scan),
         values: &Values,
         block: &Block,
-        loc: &str,
+        loc: Loc,
     ) -> Results {
         let body = &scan.body;
         let operands: Vec<Ssa> = equation.operands.iter().map(|&o| read(values, o)).collect();
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         types: &[TensorType],
         state: Vec<Ssa>,
         block: &Block,
-        loc: &str,
+        loc: Loc,
     ) -> Vec<Ssa> {
         let body = &scan.body;
         let index = if scan.reverse {
@@ -154,7 +154,7 @@ impl Lowering<'_> {
         operands: &[Ssa],
         state: &[Ssa],
         index: Ssa,
-        loc: &str,
+        loc: Loc,
     ) -> Values {
         let body = &scan.body;
         let mut values: Values = vec![None; body.value_count()];
@@ -165,10 +165,10 @@ impl Lowering<'_> {
                 // An element of a stacked parameter is called after it.
                 let label = match self.argument_name(operand).map(str::to_owned) {
                     Some(name) => self.locations.labeled(equation.source, &name),
-                    None => loc.to_owned(),
+                    None => loc,
                 };
                 let array_type = graph.ty(equation.operands[i]);
-                self.element(operand, array_type, index, body.ty(input), &label)
+                self.element(operand, array_type, index, body.ty(input), label)
             } else {
                 operand
             };
@@ -200,7 +200,7 @@ impl Lowering<'_> {
         from: &TensorType,
         index: Ssa,
         to: &TensorType,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let starts = self.starts(index, to.rank());
         let mut sizes = vec![1];
@@ -223,7 +223,7 @@ impl Lowering<'_> {
     }
 
     /// `array` with `array[index] = value`
-    fn store(&mut self, array: Ssa, into: &TensorType, index: Ssa, value: Ssa, loc: &str) -> Ssa {
+    fn store(&mut self, array: Ssa, into: &TensorType, index: Ssa, value: Ssa, loc: Loc) -> Ssa {
         let ty = TensorType::new(into.dtype, &into.shape[1..]);
         let starts = self.starts(index, ty.rank());
         let mut sizes = vec![1];

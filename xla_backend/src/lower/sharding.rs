@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use shardax_core::{Constraint, ManualAxis, Name, Role, TensorType};
 use shardax_sharding::{
-    Axes, AxisPart, Layout, Mesh, PartitionSpec, Partitioner, Resolved, SpecFault,
+    Axes, AxisPart, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, Resolved, SpecFault,
 };
 
 use super::manual::groups;
@@ -60,10 +60,10 @@ impl<'a> Annotations<'a> {
     }
 
     /// Axes of more than one device along which the partitioner still splits.
-    pub(super) fn automatic_axes(&self) -> Vec<String> {
+    pub(super) fn automatic_axes(&self) -> impl Iterator<Item = &str> {
         let axes = self.layout.mesh().axes().iter();
-        let automatic = axes.filter(|a| a.size() > 1 && !self.manual.iter().any(|m| m == a.name()));
-        automatic.map(|axis| axis.name().to_owned()).collect()
+        let split = axes.filter(|axis| axis.size() > 1).map(MeshAxis::name);
+        split.filter(|name| !self.manual.iter().any(|manual| manual == name))
     }
 
     /// A spec as Shardy spells it.
@@ -78,7 +78,7 @@ impl<'a> Annotations<'a> {
 
     /// Whether there is nothing to say: on one device, and where a manual region has all axes.
     pub(super) fn is_single(&self) -> bool {
-        self.automatic_axes().is_empty()
+        self.automatic_axes().next().is_none()
     }
 
     /// The number of devices.
@@ -219,6 +219,10 @@ impl<'a> Annotations<'a> {
         end: &str,
         rank: usize,
     ) -> Result<Option<PartitionSpec>, SpecFault> {
+        // Most layouts override nothing, and a program has many annotations.
+        if self.layout.unmatched_overrides(&[]).next().is_none() {
+            return Ok(None);
+        }
         let is_end = |path: &str| {
             let before = path.strip_suffix(end);
             before.is_some_and(|before| before.is_empty() || before.ends_with('.'))

@@ -9,7 +9,7 @@ use shardax_sharding::{Axes, PartitionSpec};
 
 use super::Lowering;
 use super::elementwise::{neutral, reducer_name};
-use super::writer::{Array, List, Ssa, tensor_type};
+use super::writer::{Array, List, Loc, Ssa, tensor_type};
 
 /// `[b, f, 0, 1]`
 fn layout(layout: &ConvLayout, [batch, feature]: [&str; 2]) -> String {
@@ -28,7 +28,7 @@ impl Lowering<'_> {
         &mut self,
         (graph, equation, conv): (&Graph, &Equation, &Conv),
         [lhs, rhs]: [Ssa; 2],
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let ty = |i: usize| graph.ty(equation.operands[i]);
         let result = graph.ty(equation.results[0]);
@@ -72,7 +72,7 @@ impl Lowering<'_> {
     }
 
     /// States that a value is whole in every dimension that is not listed as open.
-    fn open_only(&mut self, open: &[(usize, bool)], value: Ssa, ty: &TensorType, loc: &str) -> Ssa {
+    fn open_only(&mut self, open: &[(usize, bool)], value: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
         if self.annotations.is_single() {
             return value;
         }
@@ -90,7 +90,7 @@ impl Lowering<'_> {
         (reducer, window): (Reducer, &Window),
         [operand, result]: [&TensorType; 2],
         x: Ssa,
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let scalar = tensor_type(&TensorType::scalar(operand.dtype));
         let value = neutral(reducer, operand.dtype);

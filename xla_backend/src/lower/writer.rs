@@ -1,9 +1,80 @@
 //! Text of operations, and how types and attributes are spelled.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use shardax_core::{DType, TensorType};
 use smallvec::{SmallVec, smallvec};
+
+/// What the text is made of.
+pub(super) trait Piece {
+    /// Appends it.
+    fn push_to(&self, text: &mut String);
+}
+
+/// Appends pieces to the text, one after the other, as in `push!(text, "stablehlo.negate " x " : " ty)`;
+/// one that is more than a name stands in parentheses. A program has so many that the formatting
+/// machinery would be felt.
+macro_rules! push {
+    ($text:expr, $($piece:tt)+) => {{
+        let text: &mut String = $text;
+        $($crate::lower::writer::Piece::push_to(&$piece, text);)+
+    }};
+}
+pub(super) use push;
+
+impl<P: Piece + ?Sized> Piece for &P {
+    fn push_to(&self, text: &mut String) {
+        (**self).push_to(text);
+    }
+}
+
+impl Piece for str {
+    fn push_to(&self, text: &mut String) {
+        text.push_str(self);
+    }
+}
+
+impl Piece for Rc<str> {
+    fn push_to(&self, text: &mut String) {
+        text.push_str(self);
+    }
+}
+
+impl Piece for String {
+    fn push_to(&self, text: &mut String) {
+        text.push_str(self);
+    }
+}
+
+impl Piece for usize {
+    fn push_to(&self, text: &mut String) {
+        text.push_str(itoa::Buffer::new().format(*self));
+    }
+}
+
+impl Piece for u32 {
+    fn push_to(&self, text: &mut String) {
+        text.push_str(itoa::Buffer::new().format(*self));
+    }
+}
+
+/// Pieces can be formatted too, where that is not felt.
+macro_rules! display {
+    ($($piece:ty),+) => {$(
+        impl fmt::Display for $piece {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut text = String::new();
+                self.push_to(&mut text);
+                f.write_str(&text)
+            }
+        }
+    )+};
+}
+
+display!(Ssa, Loc, List<'_>, Array<'_>, Joined<'_>);
 
 /// A value's name in the module: `%arg0`, `%7`, `%7#1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,48 +110,53 @@ impl Ssa {
             index: None,
         }
     }
+}
 
-    /// Appends the name; a program has so many that the formatting machinery would be felt.
-    fn push_to(self, text: &mut String) {
+impl Piece for Ssa {
+    fn push_to(&self, text: &mut String) {
         text.push_str(match self.kind {
             Kind::Argument => "%arg",
             Kind::Result => "%",
         });
-        push_number(text, self.number as usize);
+        self.number.push_to(text);
         if let Some(index) = self.index {
-            text.push('#');
-            push_number(text, index as usize);
+            push!(text, "#" index);
         }
     }
 }
 
-impl fmt::Display for Ssa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
-        self.push_to(&mut text);
-        f.write_str(&text)
-    }
-}
+/// A reference to a location, `loc(#loc7)`, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Loc(pub(super) usize);
 
-/// Appends a number in decimal.
-fn push_number(text: &mut String, number: usize) {
-    if number >= 10 {
-        push_number(text, number / 10);
+impl Piece for Loc {
+    fn push_to(&self, text: &mut String) {
+        push!(text, "loc(#loc" (self.0) ")");
     }
-    text.push(char::from(b'0' + (number % 10) as u8));
 }
 
 /// The names of an operation's results.
 pub(super) type Results = SmallVec<[Ssa; 4]>;
 
+/// What an equation of a transformer takes, about.
+const BYTES_OF_EQUATION: usize = 110;
+
 /// The text, and the next free name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Writer {
     text: String,
     next: u32,
 }
 
 impl Writer {
+    /// An empty text with room for about as many equations.
+    pub(super) fn for_equations(count: usize) -> Self {
+        Writer {
+            text: String::with_capacity(count * BYTES_OF_EQUATION),
+            next: 0,
+        }
+    }
+
     /// A new name.
     pub(super) fn fresh(&mut self) -> Ssa {
         let number = self.next;
@@ -106,19 +182,12 @@ impl Writer {
     }
 
     /// `%7 = text loc`
-    pub(super) fn assign(
-        &mut self,
-        ssa: Ssa,
-        loc: &str,
-        text: impl FnOnce(&mut String) -> fmt::Result,
-    ) {
-        ssa.push_to(&mut self.text);
-        self.text.push_str(" = ");
-        // Writing to a string does not fail.
-        let _ = text(&mut self.text);
-        self.text.push(' ');
-        self.text.push_str(loc);
-        self.text.push('\n');
+    pub(super) fn assign(&mut self, loc: Loc, text: impl FnOnce(&mut String)) -> Ssa {
+        let ssa = self.fresh();
+        push!(&mut self.text, ssa " = ");
+        text(&mut self.text);
+        push!(&mut self.text, " " loc "\n");
+        ssa
     }
 
     pub(super) fn line(&mut self, line: fmt::Arguments<'_>) {
@@ -144,16 +213,36 @@ impl Writer {
     }
 }
 
+impl Piece for TensorType {
+    fn push_to(&self, text: &mut String) {
+        text.push_str("tensor<");
+        for size in &self.shape {
+            push!(text, size "x");
+        }
+        push!(text, (element_type(self.dtype)) ">");
+    }
+}
+
+/// How types are spelled. A program has few, and writes each of them often.
+#[derive(Default)]
+pub(super) struct Types(RefCell<FxHashMap<TensorType, Rc<str>>>);
+
+impl Types {
+    pub(super) fn spelled(&self, ty: &TensorType) -> Rc<str> {
+        let mut known = self.0.borrow_mut();
+        if let Some(text) = known.get(ty) {
+            return Rc::clone(text);
+        }
+        let text: Rc<str> = tensor_type(ty).into();
+        known.insert(ty.clone(), Rc::clone(&text));
+        text
+    }
+}
+
 /// `tensor<8x64xf32>`
 pub(crate) fn tensor_type(ty: &TensorType) -> String {
     let mut text = String::with_capacity(32);
-    text.push_str("tensor<");
-    for &size in &ty.shape {
-        push_number(&mut text, size);
-        text.push('x');
-    }
-    text.push_str(element_type(ty.dtype));
-    text.push('>');
+    ty.push_to(&mut text);
     text
 }
 
@@ -181,30 +270,41 @@ pub(super) fn element_type(dtype: DType) -> &'static str {
     }
 }
 
+/// `0, 2`
+fn push_list<P: Piece>(text: &mut String, items: &[P]) {
+    for (i, item) in items.iter().enumerate() {
+        push!(text, (if i == 0 { "" } else { ", " }) item);
+    }
+}
+
 /// `[0, 2]`
 pub(super) struct List<'a>(pub(super) &'a [usize]);
 
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[")?;
-        for (i, item) in self.0.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            write!(f, "{comma}{item}")?;
-        }
-        f.write_str("]")
+impl Piece for List<'_> {
+    fn push_to(&self, text: &mut String) {
+        text.push('[');
+        push_list(text, self.0);
+        text.push(']');
     }
 }
 
 /// `array<i64: 0, 2>`
 pub(super) struct Array<'a>(pub(super) &'a [usize]);
 
-impl fmt::Display for Array<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("array<i64")?;
-        for (i, item) in self.0.iter().enumerate() {
-            let separator = if i == 0 { ": " } else { ", " };
-            write!(f, "{separator}{item}")?;
-        }
-        f.write_str(">")
+impl Piece for Array<'_> {
+    fn push_to(&self, text: &mut String) {
+        let colon = if self.0.is_empty() { "" } else { ": " };
+        push!(text, "array<i64" colon);
+        push_list(text, self.0);
+        text.push('>');
+    }
+}
+
+/// `%1, %2`
+pub(super) struct Joined<'a>(pub(super) &'a [Ssa]);
+
+impl Piece for Joined<'_> {
+    fn push_to(&self, text: &mut String) {
+        push_list(text, self.0);
     }
 }

@@ -18,26 +18,23 @@ use crate::types::TensorType;
 
 /// What is wrong, and what to do about it.
 pub(crate) type Fault = (ErrorKind, Option<String>);
-type Types = SmallVec<[TensorType; 1]>;
+/// Those of the results of an operation.
+pub(crate) type Types = SmallVec<[TensorType; 1]>;
 
 /// The types of the results of `op` applied to operands of these types.
 pub(crate) fn infer(op: &Op, operands: &[&TensorType]) -> Result<Types, Fault> {
-    let rule = Rule {
-        name: op.name(),
-        operands,
-    };
-    rule.infer(op)
+    Rule { op, operands }.infer()
 }
 
 struct Rule<'a> {
-    name: &'static str,
+    op: &'a Op,
     operands: &'a [&'a TensorType],
 }
 
 impl Rule<'_> {
-    fn infer(&self, op: &Op) -> Result<Types, Fault> {
+    fn infer(&self) -> Result<Types, Fault> {
         let one = |ty: TensorType| -> Result<Types, Fault> { Ok(smallvec![ty]) };
-        match op {
+        match self.op {
             Op::Constant(literal) => one(literal.ty().clone()),
             Op::Tangent(ty) => one(ty.clone()),
             Op::Iota { ty, dimension } => {
@@ -98,7 +95,7 @@ impl Rule<'_> {
                         constraint.dims.iter().map(|d| d.to_string()).collect();
                     return Err((
                         ErrorKind::Shape {
-                            op: self.name,
+                            op: self.op.name(),
                             problem: format!(
                                 "the annotation ({}) has {} {}, the tensor {ty} has {} dimensions",
                                 names.join(", "),
@@ -130,12 +127,12 @@ impl Rule<'_> {
     }
 
     fn shape_error<T>(&self, problem: String) -> Result<T, Fault> {
-        let op = self.name;
+        let op = self.op.name();
         Err((ErrorKind::Shape { op, problem }, None))
     }
 
     fn dtype_error<T>(&self, problem: String, help: Option<String>) -> Result<T, Fault> {
-        let op = self.name;
+        let op = self.op.name();
         Err((ErrorKind::DType { op, problem }, help))
     }
 
@@ -145,7 +142,7 @@ impl Rule<'_> {
     }
 
     fn argument_error<T>(&self, problem: String) -> Result<T, Fault> {
-        let op = self.name;
+        let op = self.op.name();
         Err((ErrorKind::Argument { op, problem }, None))
     }
 

@@ -18,8 +18,7 @@
 
 mod write;
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use shardax_core::{
     Combine, Constraint, Dims, DotDims, Equation, Graph, Op, Reducer, Role, TensorType, ValueId,
 };
@@ -104,11 +103,11 @@ pub(super) struct Wanted {
 #[derive(Default)]
 pub(super) struct Sums<'a> {
     /// By the result of the annotation that they are under.
-    pub(super) annotated: HashMap<ValueId, PartialSum<'a>>,
+    pub(super) annotated: FxHashMap<ValueId, PartialSum<'a>>,
     /// By position of the result of the graph that they are, where it is annotated outside.
-    pub(super) returned: HashMap<usize, PartialSum<'a>>,
+    pub(super) returned: FxHashMap<usize, PartialSum<'a>>,
     /// By result of an operation with a region, which may be a sum in there.
-    pub(super) inside: HashMap<ValueId, Wanted>,
+    pub(super) inside: FxHashMap<ValueId, Wanted>,
 }
 
 /// Finds terms in a graph.

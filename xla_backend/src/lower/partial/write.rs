@@ -6,7 +6,7 @@ use shardax_sharding::{Axes, AxisPart, PartitionSpec, Partitioner};
 use super::{PartialSum, Split, Term, overlap, parts_of};
 use crate::lower::elementwise::neutral;
 use crate::lower::lookup::Lookup;
-use crate::lower::writer::{List, Results, Ssa, tensor_type};
+use crate::lower::writer::{List, Loc, Results, Ssa, tensor_type};
 use crate::lower::{Block, Lowering, Values, gather, read};
 
 /// What terms are written from.
@@ -42,7 +42,6 @@ impl Lowering<'_> {
         let loc = self
             .locations
             .reference(root.source, &root.scope, root.op.name());
-        let loc = loc.as_str();
         let (mut total, mut ty) = self.term(sum, &sum.term, place, loc);
         let shape: Vec<usize> = ty.shape[sum.kept.len()..].to_vec();
         let mut groups: Vec<Axes> = sum
@@ -90,13 +89,7 @@ impl Lowering<'_> {
     }
 
     /// A term with its leading dimensions of devices, and its type.
-    fn term(
-        &mut self,
-        sum: &PartialSum,
-        term: &Term,
-        place: Place,
-        loc: &str,
-    ) -> (Ssa, TensorType) {
+    fn term(&mut self, sum: &PartialSum, term: &Term, place: Place, loc: Loc) -> (Ssa, TensorType) {
         match term {
             Term::Add(left, right) => {
                 let (left, ty) = self.term(sum, left, place, loc);
@@ -143,7 +136,7 @@ impl Lowering<'_> {
         sum: &PartialSum,
         (operands, dims, split): ([ValueId; 2], &DotDims, &[Split]),
         place: Place,
-        loc: &str,
+        loc: Loc,
     ) -> (Ssa, TensorType) {
         let Place {
             graph,
@@ -224,7 +217,7 @@ impl Lowering<'_> {
         sum: &PartialSum,
         (equation, axis, split): (&Equation, usize, &[Split]),
         place: Place,
-        loc: &str,
+        loc: Loc,
     ) -> (Ssa, TensorType) {
         let Place {
             graph,
@@ -252,8 +245,7 @@ impl Lowering<'_> {
         let is_window = |d: &usize| !(axis..axis + indices.rank()).contains(d);
         let at = axis + sum.kept.len();
         let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = gather::scatter(
+        gather::scatter(
             &mut text,
             &format!(
                 "update_window_dims = {}, inserted_window_dims = [{at}], input_batching_dims = {}, \
@@ -285,7 +277,7 @@ impl Lowering<'_> {
         sum: &PartialSum,
         (operand, dims, split): (ValueId, &Dims, &[Split]),
         Place { graph, values, .. }: Place,
-        loc: &str,
+        loc: Loc,
     ) -> (Ssa, TensorType) {
         let split = split.iter().map(|s| (s.dimension, &s.parts[..]));
         let operand = (read(values, operand), graph.ty(operand));
@@ -303,7 +295,7 @@ impl Lowering<'_> {
 
     /// Zeros that are not one value with other zeros of the shape: along that, GSPMD would carry how these
     /// are split to whatever else begins with zeros, such as the gradients of a loop over layers.
-    fn own_zeros(&mut self, ty: &TensorType, loc: &str) -> Ssa {
+    fn own_zeros(&mut self, ty: &TensorType, loc: Loc) -> Ssa {
         let scalar = TensorType::scalar(ty.dtype);
         let zero = self.zeros(&scalar, loc);
         let (scalar, ty) = (tensor_type(&scalar), tensor_type(ty));
@@ -321,7 +313,7 @@ impl Lowering<'_> {
         (value, from): (Ssa, &TensorType),
         split: &[(usize, &[AxisPart])],
         kept: &[AxisPart],
-        loc: &str,
+        loc: Loc,
     ) -> Apart {
         let mut shape = Vec::new();
         let mut devices = vec![0; kept.len()];
@@ -351,7 +343,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn reshaped(&mut self, value: Ssa, from: &TensorType, to: &TensorType, loc: &str) -> Ssa {
+    fn reshaped(&mut self, value: Ssa, from: &TensorType, to: &TensorType, loc: Loc) -> Ssa {
         let (from, to) = (tensor_type(from), tensor_type(to));
         self.assign(
             &format!("stablehlo.reshape {value} : ({from}) -> {to}"),
@@ -363,7 +355,7 @@ impl Lowering<'_> {
         &mut self,
         (value, from): (Ssa, TensorType),
         permutation: &[usize],
-        loc: &str,
+        loc: Loc,
     ) -> (Ssa, TensorType) {
         if permutation.is_sorted() {
             return (value, from);
@@ -384,7 +376,7 @@ impl Lowering<'_> {
         &mut self,
         (value, from): (Ssa, &TensorType),
         dims: &[usize],
-        loc: &str,
+        loc: Loc,
     ) -> (Ssa, TensorType) {
         let left = (0..from.rank()).filter(|d| !dims.contains(d));
         let ty = TensorType::new(from.dtype, left.map(|d| from.shape[d]).collect::<Vec<_>>());
@@ -407,7 +399,7 @@ impl Lowering<'_> {
         leading: &[Axes],
         spec: &PartitionSpec,
         (value, ty): (Ssa, &TensorType),
-        loc: &str,
+        loc: Loc,
     ) -> Ssa {
         let entries = leading.iter().chain(spec.entries()).cloned();
         let text = self.annotations.statement(&entries.collect(), value, ty);
