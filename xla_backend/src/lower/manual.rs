@@ -14,7 +14,7 @@ use smallvec::smallvec;
 
 use super::Lowering;
 use super::elementwise::neutral;
-use super::split;
+use super::split::{self, Entries};
 use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 
 /// The position of the device along each axis of the regions around.
@@ -403,7 +403,7 @@ fn with_outer_constants(text: &str) -> String {
 }
 
 /// Nothing is known of how blocks are split further.
-fn splits(body: &Graph) -> Vec<Vec<Axes>> {
+fn splits(body: &Graph) -> Vec<Entries> {
     let inputs = body.inputs().iter();
     inputs.map(|&i| split::unknown(body.ty(i).rank())).collect()
 }

@@ -20,7 +20,7 @@ mod write;
 
 use rustc_hash::FxHashMap;
 use shardax_core::{
-    Combine, Constraint, Dims, DotDims, Equation, Graph, Op, Reducer, Role, TensorType, ValueId,
+    Combine, Dims, DotDims, Equation, Graph, Op, Reducer, Role, TensorType, ValueId,
 };
 use shardax_sharding::{Axes, AxisPart, PartitionSpec};
 
@@ -154,11 +154,9 @@ impl<'a> Finder<'a> {
             };
             let operand = equation.operands[0];
             let spec = |role: Role| {
-                let constraint = Constraint {
-                    role,
-                    ..constraint.as_ref().clone()
-                };
-                annotations.lies(&constraint, self.graph.ty(operand)).ok()
+                let ty = self.graph.ty(operand);
+                let stated = annotations.lies(role, constraint, ty).ok()?;
+                Some(stated.spec.clone())
             };
             let is_used = constraint.role == Role::ParameterAtUse;
             let specs = is_used.then(|| Some((spec(Role::ParameterAtUse)?, spec(Role::Gradient)?)));
