@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use shardax_core::{
     CheckPoint, Constraint, Dim, Function, Graph, Leaf, NonFinite, On, Op, Path, Role, Tensor,
     TensorType, Traced, Tree, ValueId, check_finite, trace_under,
@@ -224,13 +225,14 @@ impl Placement<'_> {
     ) -> Vec<Input> {
         let mut inputs = Vec::new();
         let graph = &traced.graph;
+        let all_stated = stated_of_inputs(graph);
         traced
             .arguments
             .visit_leaves(&mut Path::root(), &mut |path, _| {
                 let position = inputs.len();
                 let signature = &signatures[position];
                 let shape = &signature.ty.shape;
-                let stated = stated_of_input(graph, graph.inputs()[position]);
+                let stated = all_stated.get(&graph.inputs()[position]).copied();
                 let stated_dims = stated.map(|constraint| constraint.dims.to_vec());
                 let dims = path.dims().or(stated_dims);
                 let own_dims = path.dims();
@@ -267,12 +269,13 @@ impl Placement<'_> {
     fn outputs<A, R: Tree<Tensor>>(&mut self, traced: &Traced<A, R>) -> Vec<Output> {
         let mut outputs: Vec<Output> = Vec::new();
         let graph = &traced.graph;
+        let stated = stated_of_outputs(graph);
         traced
             .output
             .visit_leaves(&mut Path::root(), &mut |path, _| {
                 let value = graph.outputs()[outputs.len()];
                 let ty = graph.ty(value);
-                let spec = match (self.is_leaf(path), stated_of_output(graph, value)) {
+                let spec = match (self.is_leaf(path), stated.get(&value)) {
                     (true, _) => self.resolve("result", path, path.dims().as_deref(), ty).0,
                     (false, Some(constraint)) => self.resolve_stated(constraint, &ty.shape).0,
                     (false, None) => PartitionSpec::replicated(ty.rank()),
@@ -326,27 +329,26 @@ impl Placement<'_> {
     }
 }
 
-/// The annotation that the program puts on an argument itself.
-fn stated_of_input(graph: &Graph, input: ValueId) -> Option<&Constraint> {
-    graph
-        .equations()
-        .iter()
-        .find_map(|equation| match &equation.op {
-            Op::Shard(constraint) if equation.operands[0] == input => Some(constraint.as_ref()),
-            _ => None,
-        })
+/// The annotations that the program puts on its arguments themselves: of several, the first.
+fn stated_of_inputs(graph: &Graph) -> FxHashMap<ValueId, &Constraint> {
+    let mut stated = FxHashMap::default();
+    for equation in graph.equations() {
+        if let Op::Shard(constraint) = &equation.op {
+            let operand = equation.operands[0];
+            stated.entry(operand).or_insert(constraint.as_ref());
+        }
+    }
+    stated
 }
 
-/// The annotation on the value that a result is.
-fn stated_of_output(graph: &Graph, output: ValueId) -> Option<&Constraint> {
-    graph
-        .equations()
-        .iter()
-        .rev()
-        .find_map(|equation| match &equation.op {
-            Op::Shard(constraint) if equation.results[0] == output => Some(constraint.as_ref()),
-            _ => None,
-        })
+/// The annotations on the values that results are.
+fn stated_of_outputs(graph: &Graph) -> FxHashMap<ValueId, &Constraint> {
+    let equations = graph.equations().iter();
+    let stated = equations.filter_map(|equation| match &equation.op {
+        Op::Shard(constraint) => Some((equation.results[0], constraint.as_ref())),
+        _ => None,
+    });
+    stated.collect()
 }
 
 /// Which leaves belong to the arguments that are donated, of `count` arguments.

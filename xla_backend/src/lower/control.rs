@@ -1,10 +1,10 @@
 //! Choices as `stablehlo.case`, loops with a condition as `stablehlo.while`.
 
 use shardax_core::{Cond, DType, Equation, Graph, TensorType, While};
-use shardax_sharding::Axes;
 use smallvec::smallvec;
 
 use super::foreign::order_type;
+use super::split::Entries;
 use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values};
 
@@ -59,7 +59,7 @@ impl Lowering<'_> {
     }
 
     /// The equations of a branch, and what it returns.
-    fn branch(&mut self, branch: &Graph, operands: &[Ssa], splits: Vec<Vec<Axes>>, ordered: bool) {
+    fn branch(&mut self, branch: &Graph, operands: &[Ssa], splits: Vec<Entries>, ordered: bool) {
         let mut values: Values = vec![None; branch.value_count()];
         for (&input, &operand) in branch.inputs().iter().zip(operands) {
             values[input.index()] = Some(operand);

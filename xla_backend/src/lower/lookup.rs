@@ -7,10 +7,10 @@
 //! to be split over the axes of the table; the sum is cut again where the program wants it split.
 
 use rustc_hash::FxHashMap;
-use shardax_core::{Constraint, Equation, Graph, Op, Role, TensorType, ValueId};
+use shardax_core::{Equation, Graph, Op, Role, TensorType, ValueId};
 use shardax_sharding::{Axes, PartitionSpec};
 
-use super::split::Splits;
+use super::split::{Entries, Resolve, Splits};
 use super::writer::{Loc, Results, Ssa};
 use super::{Block, Lowering};
 
@@ -25,7 +25,7 @@ pub(super) fn tables<'a>(
     graph: &'a Graph,
     definitions: &[Option<&'a Equation>],
     splits: &Splits,
-    resolve: &dyn Fn(&Constraint, &TensorType) -> Option<PartitionSpec>,
+    resolve: Resolve,
 ) -> Tables {
     let mut found = Tables::default();
     for equation in graph.equations() {
@@ -38,8 +38,8 @@ pub(super) fn tables<'a>(
             }
             Op::Shard(constraint) if constraint.role == Role::ParameterAtUse => {
                 let operand = equation.operands[0];
-                if let Some(spec) = resolve(constraint, graph.ty(operand)) {
-                    scatters(definitions, operand, spec.entries().to_vec(), &mut found);
+                if let Some(split) = resolve(constraint, graph.ty(operand)) {
+                    scatters(definitions, operand, split.to_vec(), &mut found);
                 }
             }
             _ => {}
@@ -84,9 +84,9 @@ fn scatters(
 /// What is to be stated of a lookup.
 pub(super) struct Lookup {
     table: Axes,
-    indices: Vec<Axes>,
+    indices: Entries,
     /// Of the rows that are looked up or added, the split of each dimension, as far as it is known.
-    rows: Vec<Axes>,
+    rows: Entries,
     /// The first dimension of `rows` that is one of the indices'.
     axis: usize,
 }
@@ -103,7 +103,7 @@ impl Lookup {
         let (axis, indices) = (dims.rows_axis()?, block.split(equation.operands[1]));
         let rows = block.split(rows);
         let is_shared = |axes: &Axes| axes.names().iter().any(|axis| table.overlaps(axis));
-        let apart = !indices.iter().chain(&rows).any(is_shared);
+        let apart = !indices.iter().chain(rows.iter()).any(is_shared);
         (!apart).then_some(Lookup {
             table,
             indices,

@@ -13,7 +13,7 @@ use shardax_sharding::{Axes, Mesh, PartitionSpec, Partitioner, SpecFault};
 use smallvec::smallvec;
 
 use super::elementwise::neutral;
-use super::split;
+use super::split::{self, Entries};
 use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering};
 
@@ -412,7 +412,7 @@ fn with_outer_constants(text: &str) -> String {
 }
 
 /// Nothing is known of how blocks are split further.
-fn splits(body: &Graph) -> Vec<Vec<Axes>> {
+fn splits(body: &Graph) -> Vec<Entries> {
     let inputs = body.inputs().iter();
     inputs.map(|&i| split::unknown(body.ty(i).rank())).collect()
 }

@@ -27,12 +27,13 @@ mod window;
 mod writer;
 
 use std::fmt::Write;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
 use shardax_pjrt::HostCalls;
-use shardax_sharding::{Axes, Layout, PartitionSpec, SpecFault};
+use shardax_sharding::{Layout, PartitionSpec, SpecFault};
 
 pub use fault::LayoutFault;
 use foreign::order_type;
@@ -43,7 +44,7 @@ pub use names::Location;
 use names::Locations;
 use partial::{Finder, Sums, Wanted};
 use sharding::{Annotations, LeafOf};
-use split::Splits;
+use split::{Entries, Splits};
 pub(crate) use writer::tensor_type;
 use writer::{Ssa, Types, Writer};
 
@@ -274,11 +275,14 @@ struct Block<'a> {
 impl<'a> Block<'a> {
     fn of(
         graph: &'a Graph,
-        inputs: Vec<Vec<Axes>>,
+        inputs: Vec<Entries>,
         results: &[Option<Wanted>],
         annotations: &Annotations,
     ) -> Self {
-        let resolve = |c: &Constraint, ty: &TensorType| annotations.resolve(c, ty).ok();
+        let resolve = |c: &Constraint, ty: &TensorType| {
+            let stated = annotations.lies(c.role, c, ty).ok()?;
+            Some(Rc::clone(&stated.entries))
+        };
         let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
         let sums = finder.sums(annotations, results);
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
@@ -290,8 +294,9 @@ impl<'a> Block<'a> {
     }
 
     /// How an operand is split.
-    fn split(&self, value: ValueId) -> Vec<Axes> {
-        self.splits.get(value.index()).cloned().unwrap_or_default()
+    fn split(&self, value: ValueId) -> Entries {
+        let known = self.splits.get(value.index());
+        known.cloned().unwrap_or_else(|| split::unknown(0))
     }
 }
 
@@ -312,12 +317,12 @@ impl Lowering<'_> {
         for (i, input) in graph.inputs().iter().enumerate() {
             values[input.index()] = Some(Ssa::argument(i));
         }
-        let splits: Vec<Vec<Axes>> = graph
+        let splits: Vec<Entries> = graph
             .inputs()
             .iter()
             .zip(arguments)
             .map(|(&input, argument)| match &argument.spec {
-                Some(spec) => spec.entries().to_vec(),
+                Some(spec) => spec.entries().iter().cloned().collect(),
                 None => split::unknown(graph.ty(input).rank()),
             })
             .collect();
@@ -379,7 +384,7 @@ impl Lowering<'_> {
     }
 
     /// Lowers the equations of a graph whose inputs are defined, and split as told.
-    fn equations(&mut self, graph: &Graph, values: &mut Values, inputs: Vec<Vec<Axes>>) {
+    fn equations(&mut self, graph: &Graph, values: &mut Values, inputs: Vec<Entries>) {
         self.equations_of(graph, values, inputs, &[]);
     }
 
@@ -388,7 +393,7 @@ impl Lowering<'_> {
         &mut self,
         graph: &'g Graph,
         values: &mut Values,
-        inputs: Vec<Vec<Axes>>,
+        inputs: Vec<Entries>,
         results: &[Option<Wanted>],
     ) -> Block<'g> {
         let block = if self.annotations.is_single() {

@@ -1,13 +1,13 @@
 //! One StableHLO operation for each primitive.
 
 use shardax_core::{Binary, DType, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary};
-use shardax_sharding::Axes;
 use smallvec::smallvec;
 
 use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
 use super::lookup::Lookup;
 use super::partial::{Place, Wanted};
+use super::split::Entries;
 use super::writer::{
     Array, Joined, List, Loc, Piece, Results, Ssa, Types, Writer, push, tensor_type,
 };
@@ -229,7 +229,7 @@ impl Lowering<'_> {
         &mut self,
         body: &Graph,
         operands: &[Ssa],
-        splits: Vec<Vec<Axes>>,
+        splits: Vec<Entries>,
     ) -> Results {
         self.region_of(body, operands, splits, &[])
     }
@@ -239,7 +239,7 @@ impl Lowering<'_> {
         &mut self,
         body: &Graph,
         operands: &[Ssa],
-        splits: Vec<Vec<Axes>>,
+        splits: Vec<Entries>,
         gradients: &[Option<Wanted>],
     ) -> Results {
         let mut values: Values = vec![None; body.value_count()];

@@ -106,12 +106,12 @@ impl Lowering<'_> {
         let mut inner = self.body_inputs((graph, equation, scan), operands, &state, index, loc);
         let splits = equation.operands.iter().enumerate().map(|(i, &operand)| {
             let scanned = (scan.carries..scan.carries + scan.xs).contains(&i);
-            // An element of a scanned array has lost the leading dimension.
-            block
-                .split(operand)
-                .into_iter()
-                .skip(usize::from(scanned))
-                .collect()
+            let entries = block.split(operand);
+            match scanned {
+                // An element of a scanned array has lost the leading dimension.
+                true => entries.iter().skip(1).cloned().collect(),
+                false => entries,
+            }
         });
         let ordered = body.has_effect();
         if ordered {

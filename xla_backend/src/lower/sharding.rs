@@ -1,14 +1,21 @@
 //! Specs in the terms of the two partitioners.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt::Write;
+use std::rc::Rc;
+use std::sync::Arc;
 
-use shardax_core::{Constraint, ManualAxis, Name, Role, TensorType};
+use rustc_hash::FxHashMap;
+use shardax_core::{Constraint, ManualAxis, Name, Role, Shape, TensorType};
 use shardax_sharding::{
-    Axes, AxisPart, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, Resolved, SpecFault,
+    Axes, AxisPart, Dim, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, Resolved, SpecFault,
 };
 
+use smallvec::SmallVec;
+
 use super::manual::groups;
+use super::split::Entries;
 use super::writer::{Ssa, tensor_type};
 
 /// Writes the layout's specs for its partitioner.
@@ -17,6 +24,27 @@ pub(super) struct Annotations<'a> {
     leaves: Vec<LeafOf<'a>>,
     /// Axes of the manual regions around, along which there is nothing to say.
     manual: Vec<String>,
+    /// What constraints say, which is the same of many values.
+    known: RefCell<FxHashMap<Asked, Rc<Stated>>>,
+}
+
+/// A constraint, as far as it matters where a value lies.
+#[derive(PartialEq, Eq, Hash)]
+struct Asked {
+    role: Role,
+    dims: SmallVec<[Dim; 4]>,
+    /// Where the layout tells leaves apart.
+    leaf: Option<Arc<str>>,
+    shape: Shape,
+}
+
+/// Where a constraint says that values lie.
+pub(super) struct Stated {
+    pub(super) spec: PartitionSpec,
+    /// How they are split at least.
+    pub(super) entries: Entries,
+    /// As the partitioner spells it.
+    spelled: String,
 }
 
 /// An argument, as a leaf that annotations in the program may be of.
@@ -33,6 +61,7 @@ impl<'a> Annotations<'a> {
             layout: Cow::Borrowed(layout),
             leaves,
             manual: Vec::new(),
+            known: RefCell::default(),
         }
     }
 
@@ -45,6 +74,7 @@ impl<'a> Annotations<'a> {
             manual: manual
                 .chain(axes.iter().map(|&axis| axis.to_owned()))
                 .collect(),
+            known: RefCell::default(),
         };
         std::mem::replace(self, inside)
     }
@@ -161,8 +191,8 @@ impl<'a> Annotations<'a> {
         operand: Ssa,
         ty: &TensorType,
     ) -> Result<Option<String>, Vec<SpecFault>> {
-        let resolved = self.resolved(constraint, ty)?;
-        Ok((!self.is_single()).then(|| self.state(&resolved, operand, ty)))
+        let stated = self.lies(constraint.role, constraint, ty)?;
+        Ok((!self.is_single()).then(|| self.written(&stated.spelled, operand, ty)))
     }
 
     /// The operation that constrains a value of this name, if the layout says anything of it.
@@ -176,39 +206,57 @@ impl<'a> Annotations<'a> {
             return Ok(None);
         };
         let resolved = self.layout.follow_mapped(spec, &of.mapped, &ty.shape)?;
-        Ok((!self.is_single()).then(|| self.state(&resolved, operand, ty)))
+        Ok((!self.is_single()).then(|| {
+            let spelled = self.spelled(&resolved.spec, &resolved.priorities);
+            self.written(&spelled, operand, ty)
+        }))
     }
 
-    /// Where a constraint says that a value of this type lies, at least.
-    pub(super) fn resolve(
-        &self,
-        constraint: &Constraint,
-        ty: &TensorType,
-    ) -> Result<PartitionSpec, Vec<SpecFault>> {
-        Ok(self.lies(constraint, ty)?.closed())
-    }
-
-    /// Where a constraint says that a value of this type lies.
+    /// Where a constraint says that a value of this type lies, if it is of this role.
     pub(super) fn lies(
         &self,
+        role: Role,
         constraint: &Constraint,
         ty: &TensorType,
-    ) -> Result<PartitionSpec, Vec<SpecFault>> {
-        Ok(self.resolved(constraint, ty)?.spec)
+    ) -> Result<Rc<Stated>, Vec<SpecFault>> {
+        let asked = Asked {
+            role,
+            dims: constraint.dims.clone(),
+            leaf: constraint.leaf.clone().filter(|_| self.has_overrides()),
+            shape: ty.shape.clone(),
+        };
+        if let Some(known) = self.known.borrow().get(&asked) {
+            return Ok(Rc::clone(known));
+        }
+        let Resolved {
+            spec, priorities, ..
+        } = self.resolved(&asked)?;
+        let stated = Rc::new(Stated {
+            spelled: self.spelled(&spec, &priorities),
+            entries: spec.entries().iter().cloned().map(Axes::closed).collect(),
+            spec,
+        });
+        self.known.borrow_mut().insert(asked, Rc::clone(&stated));
+        Ok(stated)
     }
 
-    fn resolved(
-        &self,
-        constraint: &Constraint,
-        ty: &TensorType,
-    ) -> Result<Resolved, Vec<SpecFault>> {
-        let Constraint { dims, role, leaf } = constraint;
+    fn resolved(&self, asked: &Asked) -> Result<Resolved, Vec<SpecFault>> {
+        let Asked {
+            role,
+            dims,
+            leaf,
+            shape,
+        } = asked;
         let leaf = leaf.as_deref();
-        match leaf.map(|leaf| self.overridden(*role, leaf, ty.rank())) {
-            Some(Ok(Some(spec))) => self.layout.follow(&spec, *role, Some(dims), &ty.shape),
+        match leaf.map(|leaf| self.overridden(*role, leaf, shape.len())) {
+            Some(Ok(Some(spec))) => self.layout.follow(&spec, *role, Some(dims), shape),
             Some(Err(fault)) => Err(vec![fault]),
-            Some(Ok(None)) | None => self.layout.resolve(*role, dims, &ty.shape),
+            Some(Ok(None)) | None => self.layout.resolve(*role, dims, shape),
         }
+    }
+
+    fn has_overrides(&self) -> bool {
+        self.layout.unmatched_overrides(&[]).next().is_some()
     }
 
     /// The override for a leaf of which the end of its path is known. A layer's leaf is that of the
@@ -219,10 +267,6 @@ impl<'a> Annotations<'a> {
         end: &str,
         rank: usize,
     ) -> Result<Option<PartitionSpec>, SpecFault> {
-        // Most layouts override nothing, and a program has many annotations.
-        if self.layout.unmatched_overrides(&[]).next().is_none() {
-            return Ok(None);
-        }
         let is_end = |path: &str| {
             let before = path.strip_suffix(end);
             before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
@@ -274,29 +318,14 @@ impl<'a> Annotations<'a> {
 
     /// The operation that states where a value lies.
     pub(super) fn statement(&self, spec: &PartitionSpec, operand: Ssa, ty: &TensorType) -> String {
-        self.stated(spec, &[], operand, ty)
+        self.written(&self.spelled(spec, &[]), operand, ty)
     }
 
-    fn state(&self, resolved: &Resolved, operand: Ssa, ty: &TensorType) -> String {
-        self.stated(&resolved.spec, &resolved.priorities, operand, ty)
-    }
-
-    fn stated(
-        &self,
-        spec: &PartitionSpec,
-        priorities: &[Option<u32>],
-        operand: Ssa,
-        ty: &TensorType,
-    ) -> String {
-        let text = tensor_type(ty);
+    /// A spec in the partitioner's terms.
+    fn spelled(&self, spec: &PartitionSpec, priorities: &[Option<u32>]) -> String {
         let mesh = self.layout.mesh();
-        match self.layout.chosen_partitioner() {
-            Partitioner::Shardy => {
-                format!(
-                    "sdy.sharding_constraint {operand} <{}> : {text}",
-                    shardy(spec, priorities, mesh)
-                )
-            }
+        match self.partitioner() {
+            Partitioner::Shardy => shardy(spec, priorities, mesh),
             Partitioner::Gspmd => {
                 let open = spec.entries().iter().enumerate();
                 let open: Vec<String> = open
@@ -310,10 +339,20 @@ impl<'a> Annotations<'a> {
                         open.join(",")
                     ),
                 };
-                format!(
-                    "stablehlo.custom_call @Sharding({operand}) {{{config}mhlo.sharding = \"{}\"}} : ({text}) -> {text}",
-                    gspmd(spec, mesh)
-                )
+                format!("{config}mhlo.sharding = \"{}\"", gspmd(spec, mesh))
+            }
+        }
+    }
+
+    /// The operation that states where a value lies, of which the spec is spelled.
+    fn written(&self, spelled: &str, operand: Ssa, ty: &TensorType) -> String {
+        let ty = tensor_type(ty);
+        match self.partitioner() {
+            Partitioner::Shardy => {
+                format!("sdy.sharding_constraint {operand} <{spelled}> : {ty}")
+            }
+            Partitioner::Gspmd => {
+                format!("stablehlo.custom_call @Sharding({operand}) {{{spelled}}} : ({ty}) -> {ty}")
             }
         }
     }

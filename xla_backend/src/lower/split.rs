@@ -4,19 +4,24 @@
 //! It knows less than the partitioner will find out: an entry says that a dimension is split over
 //! these axes, and an empty one says nothing.
 
-use shardax_core::{Constraint, DotDims, Equation, Graph, Op, TensorType};
-use shardax_sharding::{Axes, PartitionSpec};
+use std::rc::Rc;
 
-/// By value of the graph, by dimension.
-pub(super) type Splits = Vec<Vec<Axes>>;
+use shardax_core::{Constraint, DotDims, Equation, Graph, Op, TensorType};
+use shardax_sharding::Axes;
+use smallvec::{SmallVec, smallvec};
+
+/// What splits each dimension of a value. Values share what is the same.
+pub(super) type Entries = Rc<[Axes]>;
+
+/// By value of the graph.
+pub(super) type Splits = Vec<Entries>;
+
+/// Where an annotation puts a value, if it can be followed.
+pub(super) type Resolve<'a> = &'a dyn Fn(&Constraint, &TensorType) -> Option<Entries>;
 
 /// The splits of all values of a graph whose inputs are split as told.
-pub(super) fn splits(
-    graph: &Graph,
-    inputs: Vec<Vec<Axes>>,
-    resolve: &dyn Fn(&Constraint, &TensorType) -> Option<PartitionSpec>,
-) -> Splits {
-    let mut known: Splits = vec![Vec::new(); graph.value_count()];
+pub(super) fn splits(graph: &Graph, inputs: Vec<Entries>, resolve: Resolve) -> Splits {
+    let mut known: Splits = vec![unknown(0); graph.value_count()];
     for (&input, split) in graph.inputs().iter().zip(inputs) {
         known[input.index()] = split;
     }
@@ -30,20 +35,20 @@ pub(super) fn splits(
 }
 
 /// Nothing is known of any dimension.
-pub(super) fn unknown(rank: usize) -> Vec<Axes> {
-    vec![Axes::default(); rank]
+pub(super) fn unknown(rank: usize) -> Entries {
+    std::iter::repeat_n(Axes::default(), rank).collect()
 }
 
 fn results(
     graph: &Graph,
     equation: &Equation,
     known: &Splits,
-    resolve: &dyn Fn(&Constraint, &TensorType) -> Option<PartitionSpec>,
-) -> Vec<Vec<Axes>> {
+    resolve: Resolve,
+) -> SmallVec<[Entries; 1]> {
     let of = |i: usize| &known[equation.operands[i].index()];
     let ty = |i: usize| graph.ty(equation.operands[i]);
     let Some(&first) = equation.results.first() else {
-        return Vec::new();
+        return SmallVec::new();
     };
     let result = graph.ty(first);
     let nothing = || unknown(result.rank());
@@ -59,17 +64,15 @@ fn results(
         | Op::Name(_)
         | Op::Place(_)
         | Op::Reverse(_) => merged(equation, known, result.rank()),
-        Op::Shard(constraint) => {
-            resolve(constraint, ty(0)).map_or_else(nothing, |spec| spec.entries().to_vec())
-        }
+        Op::Shard(constraint) => resolve(constraint, ty(0)).unwrap_or_else(nothing),
         Op::Broadcast { dims, .. } => {
-            let mut split = nothing();
-            for (from, &to) in dims.iter().enumerate() {
-                if ty(0).shape[from] == result.shape[to] {
-                    split[to] = of(0)[from].clone();
-                }
-            }
-            split
+            let of = |to: usize| {
+                let from = dims.iter().position(|&d| d == to)?;
+                (ty(0).shape[from] == result.shape[to]).then(|| of(0)[from].clone())
+            };
+            (0..result.rank())
+                .map(|to| of(to).unwrap_or_default())
+                .collect()
         }
         Op::Reshape(_) => reshaped(ty(0), of(0), result),
         Op::Transpose(permutation) => permutation.iter().map(|&p| of(0)[p].clone()).collect(),
@@ -82,16 +85,18 @@ fn results(
             .collect(),
         Op::DotGeneral(dims) => dot(dims, (ty(0), of(0)), (ty(1), of(1))),
         Op::Gather { dims, .. } => match (dims.rows_axis(), dims.along_axis(ty(0).rank())) {
-            (Some(axis), _) => [&of(0)[..axis], &of(1)[..], &of(0)[axis + 1..]].concat(),
+            (Some(axis), _) => [&of(0)[..axis], &of(1)[..], &of(0)[axis + 1..]]
+                .concat()
+                .into(),
             (None, Some(_)) => of(1).clone(),
             (None, None) => nothing(),
         },
         Op::Scan(scan) => {
             let carries = equation.operands[..scan.carries].iter();
-            let mut all: Vec<Vec<Axes>> = carries.map(|c| known[c.index()].clone()).collect();
+            let carries = carries.map(|c| known[c.index()].clone());
             let stacked = equation.results[scan.carries..].iter();
-            all.extend(stacked.map(|&r| unknown(graph.ty(r).rank())));
-            return all;
+            let stacked = stacked.map(|&r| unknown(graph.ty(r).rank()));
+            return carries.chain(stacked).collect();
         }
         Op::Remat(remat) => {
             let inputs = equation.operands.iter().map(|o| known[o.index()].clone());
@@ -133,16 +138,20 @@ fn results(
             return results.map(|&r| unknown(graph.ty(r).rank())).collect();
         }
     };
-    vec![one]
+    smallvec![one]
 }
 
 /// By dimension what any operand says.
-fn merged(equation: &Equation, known: &Splits, rank: usize) -> Vec<Axes> {
-    let mut split = unknown(rank);
-    for operand in &equation.operands {
-        for (entry, axes) in split.iter_mut().zip(&known[operand.index()]) {
-            if entry.is_empty() {
-                *entry = axes.clone();
+fn merged(equation: &Equation, known: &Splits, rank: usize) -> Entries {
+    let mut operands = equation.operands.iter().map(|o| &known[o.index()]);
+    let Some(first) = operands.next().filter(|first| first.len() == rank) else {
+        return unknown(rank);
+    };
+    let mut split = Rc::clone(first);
+    for other in operands.filter(|other| !Rc::ptr_eq(first, other)) {
+        for (d, axes) in other.iter().enumerate().take(rank) {
+            if split[d].is_empty() && !axes.is_empty() {
+                Rc::make_mut(&mut split)[d] = axes.clone();
             }
         }
     }
@@ -150,7 +159,7 @@ fn merged(equation: &Equation, known: &Splits, rank: usize) -> Vec<Axes> {
 }
 
 /// A dimension stays the same one where the products of the sizes before it and its size agree.
-fn reshaped(from: &TensorType, split: &[Axes], to: &TensorType) -> Vec<Axes> {
+fn reshaped(from: &TensorType, split: &[Axes], to: &TensorType) -> Entries {
     let before = |ty: &TensorType, d: usize| ty.shape[..d].iter().product::<usize>();
     let same = |d: usize| {
         (0..from.rank()).find(|&o| {
@@ -162,7 +171,7 @@ fn reshaped(from: &TensorType, split: &[Axes], to: &TensorType) -> Vec<Axes> {
         .collect()
 }
 
-fn whole_dimensions(from: &TensorType, split: &[Axes], to: &TensorType) -> Vec<Axes> {
+fn whole_dimensions(from: &TensorType, split: &[Axes], to: &TensorType) -> Entries {
     let kept = |d: usize| from.shape[d] == to.shape[d];
     (0..to.rank())
         .map(|d| {
@@ -179,7 +188,7 @@ fn dot(
     dims: &DotDims,
     (lhs, lhs_split): (&TensorType, &[Axes]),
     (rhs, rhs_split): (&TensorType, &[Axes]),
-) -> Vec<Axes> {
+) -> Entries {
     let batch = dims.lhs_batch.iter().map(|&d| lhs_split[d].clone());
     let left = dims
         .lhs_free(lhs.rank())

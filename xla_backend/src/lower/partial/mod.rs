@@ -217,11 +217,10 @@ impl<'a> Finder<'a> {
         is_gradient: bool,
     ) -> Option<Wanted> {
         let spec = |role: Role| {
-            let constraint = Constraint {
-                role,
-                ..constraint.clone()
-            };
-            annotations.lies(&constraint, self.graph.ty(value)).ok()
+            let stated = annotations
+                .lies(role, constraint, self.graph.ty(value))
+                .ok()?;
+            Some(stated.spec.clone())
         };
         Some(Wanted {
             at_use: spec(Role::ParameterAtUse)?,
