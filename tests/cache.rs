@@ -284,25 +284,36 @@ fn a_process_is_killed_while_it_writes() {
     assert!(!entries(&compiled).iter().any(temporary));
 }
 
-/// A program of many collectives that do not depend on each other is compiled anew: loaded, it could hang.
+/// Collectives that do not depend on each other, beside loops that have some inside: the order among them is kept.
 #[test]
-fn independent_collectives_are_not_kept() -> Result<()> {
-    let folder = scratch("independent");
+fn programs_of_many_collectives_are_kept() -> Result<()> {
+    let folder = scratch("collectives");
     let runtime = Runtime::shared(8)?.with_cache(CompileCache::open(&folder, 1 << 30));
-    let sums = |count: usize| -> Result<bool> {
-        let split = PartitionSpec::new(((), "data"));
-        let region = move |x: Tensor| {
-            // Each of its own element type, or XLA joins them.
-            let types = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
-            let sum = |i: usize| psum(x.index(0, i).cast(types[i]), "data");
-            (0..count).map(sum).collect::<Vec<Tensor>>()
-        };
-        let region = manual("data", split, PartitionSpec::whole(), region);
-        let program = jit(region).name("sums").layout(&data8()).runtime(&runtime);
-        let types = TensorType::new(DType::F32, [count, 8]);
-        Ok(program.compile(types)?.is_from_cache())
+    // Each of its own element type, or XLA joins them.
+    let types = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32];
+    let region = |x: Tensor| {
+        let sum = |i: usize| psum(x.index(0, i).cast(types[i]), "data").cast(DType::F32);
+        let turn = |_: Tensor, y: Tensor| pmean(y * 2.0, "data");
+        let repeated = |i: usize| pmean(fori_loop(0, 3, x.index(0, i), turn), "data");
+        let results = (0..types.len()).flat_map(|i| [sum(i), repeated(i)]);
+        results.collect::<Vec<Tensor>>()
     };
-    assert!(!sums(5)? && !sums(5)?);
-    assert!(!sums(1)? && sums(1)?);
+    let x: Vec<f32> = (0..40u8).map(f32::from).collect();
+    let mean = |i: u8| 8.0 * f32::from(i) + 3.5;
+    let expected: Vec<f32> = (0..5)
+        .flat_map(|i| [8.0 * mean(i), 8.0 * mean(i)])
+        .collect();
+    for is_kept in [false, true] {
+        let split = PartitionSpec::new(((), "data"));
+        let region = manual("data", split, PartitionSpec::whole(), region);
+        let sums = jit(region).name("sums").layout(&data8()).runtime(&runtime);
+        let program = sums.compile(TensorType::new(DType::F32, [types.len(), 8]))?;
+        assert_eq!(program.is_from_cache(), is_kept);
+        for _ in 0..20 {
+            let results = sums.call(Array::from_slice(&x, [types.len(), 8])?)?;
+            let results = results.iter().map(Array::item::<f32>);
+            assert_eq!(results.collect::<Result<Vec<f32>>>()?, expected);
+        }
+    }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 
 /// Changes whenever an entry, or what a key is made of, gets another meaning; older entries are then never found and
 /// go with time.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
 const MAGIC: &[u8; 8] = b"shardax\0";
 /// Magic, version, key, length of the payload, SHA-256 of the payload.
 const HEADER_BYTES: usize = 8 + 4 + 32 + 8 + 32;

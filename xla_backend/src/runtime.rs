@@ -7,9 +7,8 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use shardax_hlo::HloModule;
 use shardax_pjrt::find::{Environment, PluginFile, Progress};
-use shardax_pjrt::{Client, CompileOptions, HOST_PLATFORM, LoadedExecutable, Plugin};
+use shardax_pjrt::{Client, CompileOptions, LoadedExecutable, Plugin};
 use shardax_sharding::Mesh;
 
 use crate::cache::{CacheKey, CompileCache};
@@ -172,7 +171,6 @@ impl Runtime {
     ) -> Result<(LoadedExecutable, bool)> {
         let client = self.client();
         let key = CacheKey::new(&[
-            KEPT,
             identity.as_bytes(),
             &options.encode(),
             self.plugin_hash(),
@@ -190,9 +188,7 @@ impl Runtime {
             }
         }
         let executable = client.compile(text.as_bytes(), options)?;
-        if can_be_kept(&executable)
-            && let Ok(bytes) = executable.serialize()
-        {
+        if let Ok(bytes) = executable.serialize() {
             self.cache().put(&key, &bytes);
         }
         Ok((executable, false))
@@ -203,25 +199,6 @@ impl Runtime {
         let devices = self.client().devices().iter().take(count);
         devices.map(|device| device.id()).collect()
     }
-}
-
-/// Which programs are kept: those of another rule are not those that are wanted now.
-const KEPT: &[u8] = b"at most two collectives at once";
-
-/// Collectives that a device of the CPU client can be in at once: there is a thread for each device that
-/// launches its program, and at least another one for each in the pool.
-const CONCURRENT: usize = 2;
-
-/// Whether a program does not hang when it is loaded again: see `order.rs` of `shardax-hlo`.
-fn can_be_kept(executable: &LoadedExecutable) -> bool {
-    if executable.client().platform_name() != HOST_PLATFORM {
-        return true;
-    }
-    let Ok(program) = executable.optimized_program() else {
-        return false;
-    };
-    let module = HloModule::decode(&program.code);
-    module.is_ok_and(|module| module.concurrent_collectives() <= CONCURRENT)
 }
 
 fn found() -> Result<&'static Found> {

@@ -6,7 +6,7 @@
 //! The path is bytes -> `proto` -> [`HloModule`] (checked, in a form that is easy to walk) -> a `walk` over its computations,
 //! with loops multiplied by their `trip_count` and replica `groups` turned into mesh axes -> [`CollectiveReport`], which
 //! `table` prints. `dataflow` tells where a value comes from and what becomes of it, and `parts` what that says of the arrays
-//! that a collective moves; `order` which collectives a device may be in at once, and [`words`] how all of these are called.
+//! that a collective moves; [`words`] how all of these are called.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,6 @@ mod error;
 mod groups;
 mod kind;
 mod module;
-mod order;
 mod parts;
 mod proto;
 mod shape;

@@ -8,8 +8,9 @@ use super::compile_options::CompileOptions;
 use super::compiled::{CompiledMemoryStats, Executable, OptimizedProgram, mlir};
 use super::element::ArrayType;
 use super::ffi::{self, RawLoadedExecutable};
-use super::foreign::{HostCalls, Running};
+use super::foreign::{HOST_PLATFORM, HostCalls, Running};
 use super::interface::{InputAlias, Interface};
+use super::order;
 use crate::error::Result;
 
 /// A program that is compiled and loaded on its devices. Cloning gives another handle to it.
@@ -233,9 +234,15 @@ impl LoadedExecutable {
     /// The compiled program as bytes that the same version of the plugin can load.
     ///
     /// # Errors
-    /// When the plugin cannot serialize.
+    /// When the plugin cannot serialize; and [`Error::Serialize`](crate::Error::Serialize) for a program of a CPU whose
+    /// collectives would have no order when it is loaded, and could then wait for each other.
     pub fn serialize(&self) -> Result<Vec<u8>> {
-        self.inner.executable.serialize()
+        let bytes = self.inner.executable.serialize()?;
+        if self.client().platform_name() == HOST_PLATFORM {
+            order::restored(&bytes)
+        } else {
+            Ok(bytes)
+        }
     }
 
     /// The program after XLA's optimizations, partitioned and scheduled.

@@ -45,6 +45,7 @@ pub mod find;
 mod foreign;
 mod gpu;
 mod interface;
+mod order;
 mod plugin;
 #[cfg(test)]
 mod tests;

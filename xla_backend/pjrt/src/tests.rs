@@ -11,7 +11,7 @@ fn test_plugin() -> Plugin {
     Plugin::load(PluginFile::find_or_fetch(Progress::Stderr).unwrap().path()).unwrap()
 }
 
-fn client(devices: usize) -> Client {
+pub(crate) fn client(devices: usize) -> Client {
     Client::cpu(&test_plugin(), devices).unwrap()
 }
 

@@ -87,6 +87,13 @@ pub enum Error {
         faults: Vec<String>,
     },
 
+    /// A program that would not run as it was compiled when it is loaded from bytes.
+    #[error("the program cannot be kept as bytes: {reason}; compile it where it is to run")]
+    Serialize {
+        /// What its bytes lack.
+        reason: String,
+    },
+
     /// A device number beyond the client's devices, or a device of another process.
     #[error("device {device}: {reason}")]
     Device {
