@@ -51,8 +51,8 @@ pub(crate) fn inline(graph: &Graph, inputs: &[Tensor]) -> Vec<Tensor> {
 
 /// Emits the equations of `graph` on duals.
 pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual> {
-    // A value, its slope, its tangent, and its cotangent.
-    make_room(4 * graph.equations().len());
+    // A value, its slope, its tangent and its cotangent, and as much again for what is done with them.
+    make_room(8 * graph.equations().len());
     evaluate(graph, inputs, |equation, operands| {
         if operands.iter().any(|d| d.tangent.is_some()) {
             return rules::jvp::jvp(equation, operands, mode);
