@@ -2,9 +2,14 @@
 
 use shardax_core::{Cond, Foreign, Literal, Number, Scan, Target, TensorType, While};
 
-use super::{Array, boolean, constant, int, interpret};
+use super::{Array, Observer, boolean, constant, int, interpret_with};
 
-pub(super) fn scan(scan: &Scan, types: &[TensorType], operands: &[Array]) -> Vec<Array> {
+pub(super) fn scan(
+    scan: &Scan,
+    types: &[TensorType],
+    operands: &[Array],
+    observer: &mut dyn Observer,
+) -> Vec<Array> {
     let (carries, rest) = operands.split_at(scan.carries);
     let (xs, constants) = rest.split_at(scan.xs);
     let mut carries = carries.to_vec();
@@ -19,7 +24,7 @@ pub(super) fn scan(scan: &Scan, types: &[TensorType], operands: &[Array]) -> Vec
         let mut inputs = carries;
         inputs.extend(xs.iter().map(|x| x.element(i)));
         inputs.extend_from_slice(constants);
-        let mut outputs = interpret(&scan.body, &inputs);
+        let mut outputs = interpret_with(&scan.body, &inputs, observer);
         let ys = outputs.split_off(scan.carries);
         carries = outputs;
         for (elements, y) in stacked.iter_mut().zip(ys) {
@@ -39,21 +44,25 @@ pub(super) fn scan(scan: &Scan, types: &[TensorType], operands: &[Array]) -> Vec
     carries
 }
 
-pub(super) fn cond(cond: &Cond, operands: &[Array]) -> Vec<Array> {
+pub(super) fn cond(cond: &Cond, operands: &[Array], observer: &mut dyn Observer) -> Vec<Array> {
     let last = cond.branches.len() as i64 - 1;
     let index = int(operands[0].scalar()).clamp(0, last) as usize;
-    interpret(&cond.branches[index], &operands[1..])
+    interpret_with(&cond.branches[index], &operands[1..], observer)
 }
 
-pub(super) fn while_loop(looped: &While, operands: &[Array]) -> Vec<Array> {
+pub(super) fn while_loop(
+    looped: &While,
+    operands: &[Array],
+    observer: &mut dyn Observer,
+) -> Vec<Array> {
     let (carries, constants) = operands.split_at(looped.carries);
     let mut carries = carries.to_vec();
     loop {
         let inputs = [carries.as_slice(), constants].concat();
-        if !boolean(interpret(&looped.cond, &inputs)[0].scalar()) {
+        if !boolean(interpret_with(&looped.cond, &inputs, observer)[0].scalar()) {
             return carries;
         }
-        carries = interpret(&looped.body, &inputs);
+        carries = interpret_with(&looped.body, &inputs, observer);
     }
 }
 
