@@ -68,7 +68,7 @@ pub struct Outcome {
 type Caught<T> = Result<T, Failure>;
 
 /// Runs what may panic.
-fn caught<T>(f: impl FnOnce() -> T) -> Caught<T> {
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Caught<T> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
         let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -161,7 +161,7 @@ struct Found {
 }
 
 /// The client of this process, of eight devices, without a cache.
-fn runtime() -> Result<&'static Runtime, Error> {
+pub(crate) fn runtime() -> Result<&'static Runtime, Error> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
@@ -171,7 +171,7 @@ fn runtime() -> Result<&'static Runtime, Error> {
 }
 
 /// The arguments on the host.
-fn arguments(program: &Program) -> Result<Vec<Array>, Error> {
+pub(crate) fn arguments(program: &Program) -> Result<Vec<Array>, Error> {
     let inputs = program.inputs.iter();
     inputs
         .map(|input| to_array(&values::array(&input.ty, &input.values)))
@@ -238,6 +238,11 @@ fn device_values(
             .runtime(runtime()?)
             .xla_option("xla_backend_optimization_level", 0);
         let found = function.call(arguments(program)?)?;
+        if kind == Kind::Layout
+            && let Some(failure) = crate::again::changes(program, layout, &function, &found)?
+        {
+            return Ok(Err(failure));
+        }
         if kind == Kind::Layout
             && let Some(message) = differing_copies(&found)?
         {

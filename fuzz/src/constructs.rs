@@ -5,7 +5,7 @@ use crate::operations::Class;
 use crate::program::{Action, Block, Construct, Type};
 
 /// A statement around functions of random values, nested as deep as `depth`.
-pub fn propose(outer: &mut Function<'_>, depth: usize) -> Option<(Action, Vec<usize>)> {
+pub(crate) fn propose(outer: &mut Function<'_>, depth: usize) -> Option<(Action, Vec<usize>)> {
     let construct = match outer.dice.roll(11) {
         0 | 1 => Construct::Remat,
         2 | 3 => return scan(outer, depth),
@@ -211,7 +211,7 @@ fn function(
 }
 
 /// The types of a function's results.
-pub fn result_types(block: &Block) -> Vec<Type> {
+fn result_types(block: &Block) -> Vec<Type> {
     let computed = block.statements.iter().flat_map(|s| &s.types);
     let all: Vec<&Type> = block.parameters.iter().chain(computed).collect();
     block.results.iter().map(|&r| all[r].clone()).collect()

@@ -11,9 +11,9 @@ use shardax_interpreter::{Array, interpret};
 
 use crate::constructs;
 use crate::dice::Dice;
-use crate::operations::{Class, Operation, Want, all, named, size};
+use crate::operations::{Class, Operation, Want, all, size};
 use crate::program::{
-    Action, Block, Form, Input, Parameters, Place, Program, Split, Statement, Type,
+    Action, Also, Block, Form, Input, Parameters, Place, Program, Split, Statement, Type,
 };
 use crate::run;
 use crate::values::{Mood, array, values};
@@ -40,12 +40,20 @@ pub fn generate(seed: u64) -> Program {
     let length = 1 + function.dice.roll(8);
     function.grow(length, 2);
     let results = function.results();
-    let (block, inputs) = (function.block(results), function.inputs.clone());
+    let (block, inputs) = (
+        function.block(results),
+        std::mem::take(&mut function.inputs),
+    );
     let mut program = Program {
         inputs,
         body: block,
         form: Form::Values,
         place,
+        also: match dice.roll(16) {
+            0 | 1 => Also::Donate,
+            2 => Also::Cache,
+            _ => Also::Nothing,
+        },
     };
     annotate(&mut dice, &mut program);
     shape_form(&mut dice, &mut program, mood);
@@ -496,9 +504,4 @@ fn widened(dice: &mut Dice, shape: &[usize]) -> Vec<usize> {
         shape.insert(0, crate::operations::size(dice));
     }
     shape
-}
-
-/// Whether an operation is of the table.
-pub fn is_known(name: &str) -> bool {
-    named(name).is_some()
 }

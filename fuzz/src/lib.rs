@@ -8,16 +8,21 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 pub mod check;
 mod constructs;
+mod cut;
 pub mod dice;
 pub mod generate;
-pub mod laws;
+pub mod known;
+mod laws;
 pub mod operations;
 pub mod oracle;
 pub mod print;
 pub mod program;
+pub mod report;
 pub mod run;
+pub mod shrink;
 pub mod values;
 pub mod watch;
 pub mod worker;

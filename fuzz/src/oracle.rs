@@ -152,6 +152,11 @@ impl Observer for Noise {
             if narrow && array.floats().iter().any(|v| !v.is_finite()) {
                 self.undefined = true;
             }
+            // What becomes of the other elements is up to the algorithm.
+            let solves = matches!(op, Op::Cholesky | Op::TriangularSolve(_));
+            if solves && array.floats().iter().any(|v| !v.is_finite()) {
+                self.undefined = true;
+            }
         }
         if self.silent {
             return;

@@ -55,6 +55,19 @@ pub struct Program {
     pub form: Form,
     /// Where it is computed.
     pub place: Place,
+    /// What is done with it beside.
+    pub also: Also,
+}
+
+/// What must change nothing, and costs another compilation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Also {
+    /// Nothing is done.
+    Nothing,
+    /// Its arguments are donated.
+    Donate,
+    /// It is compiled, and read from the cache.
+    Cache,
 }
 
 /// An argument and its value.

@@ -165,13 +165,13 @@ pub fn direction(x: Tensor) -> Tensor {
 }
 
 /// The inputs that have a derivative.
-fn floats(inputs: &[Tensor]) -> Vec<Tensor> {
+pub fn floats(inputs: &[Tensor]) -> Vec<Tensor> {
     let floats = inputs.iter().filter(|x| x.dtype().is_float());
     floats.copied().collect()
 }
 
 /// All inputs, of which these are the floating-point ones.
-fn joined(inputs: &[Tensor], floats: &[Tensor]) -> Vec<Tensor> {
+pub fn joined(inputs: &[Tensor], floats: &[Tensor]) -> Vec<Tensor> {
     let mut floats = floats.iter();
     let own = |x: &Tensor| match x.dtype().is_float() {
         true => floats.next().copied().unwrap_or(*x),

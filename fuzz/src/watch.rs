@@ -52,8 +52,8 @@ impl Worker {
     /// # Errors
     ///
     /// When no process can be started.
-    pub fn seed(&mut self, seed: u64) -> io::Result<Answer> {
-        match self.ask(&Request::Seed(seed))? {
+    pub fn seed(&mut self, seed: u64, only: Option<&str>) -> io::Result<Answer> {
+        match self.ask(&Request::Seed(seed, only.map(str::to_owned)))? {
             Ok(answer) => Ok(answer),
             Err(failure) => {
                 let made = self.ask(&Request::Make(seed))?;

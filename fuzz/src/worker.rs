@@ -16,8 +16,8 @@ use crate::program::Program;
 pub enum Request {
     /// To make a program.
     Make(u64),
-    /// To make a program and check it.
-    Seed(u64),
+    /// To make a program and check it, if it has the operation or construct of a name.
+    Seed(u64, Option<String>),
     /// To check this one.
     Check(Box<Program>),
 }
@@ -46,10 +46,14 @@ pub fn work() -> io::Result<()> {
                 program: Some(generate(seed)),
                 outcome: Outcome::default(),
             },
-            Request::Seed(seed) => {
+            Request::Seed(seed, only) => {
                 let program = generate(seed);
-                let mut outcome = check(&program);
-                outcome.seen.extend(features(&program));
+                let features = features(&program);
+                let mut outcome = Outcome::default();
+                if only.is_none_or(|only| features.contains(&only)) {
+                    outcome = check(&program);
+                    outcome.seen.extend(features);
+                }
                 Answer {
                     program: outcome.failure.is_some().then_some(program),
                     outcome,
