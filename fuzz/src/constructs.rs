@@ -3,10 +3,11 @@
 use crate::generate::Function;
 use crate::operations::Class;
 use crate::program::{Action, Block, Construct, Type};
+use crate::region;
 
 /// A statement around functions of random values, nested as deep as `depth`.
 pub(crate) fn propose(outer: &mut Function<'_>, depth: usize) -> Option<(Action, Vec<usize>)> {
-    let construct = match outer.dice.roll(11) {
+    let construct = match outer.dice.roll(13) {
         0 | 1 => Construct::Remat,
         2 | 3 => return scan(outer, depth),
         4 => Construct::Repeat {
@@ -22,7 +23,8 @@ pub(crate) fn propose(outer: &mut Function<'_>, depth: usize) -> Option<(Action,
             true => Construct::Backward,
             false => Construct::Forward,
         },
-        _ => Construct::Gradient,
+        10 => Construct::Gradient,
+        _ => return region::propose(outer),
     };
     let class = match construct {
         Construct::Backward | Construct::Forward | Construct::Gradient => Class::Float,

@@ -116,7 +116,10 @@ fn can_be_inlined(construct: &Construct) -> bool {
         | Construct::Switch
         | Construct::Backward
         | Construct::Forward => true,
-        Construct::Scan { .. } | Construct::Batch { .. } | Construct::Gradient => false,
+        Construct::Scan { .. }
+        | Construct::Batch { .. }
+        | Construct::Gradient
+        | Construct::Region { .. } => false,
     }
 }
 
@@ -156,6 +159,7 @@ fn make_parameters(ty: &Type) -> Parameters {
         number: 0.0,
         dtype: ty.dtype,
         flag: false,
+        over: Vec::new(),
     }
 }
 

@@ -11,10 +11,11 @@ use shardax_interpreter::{Array, interpret};
 
 use crate::constructs;
 use crate::dice::Dice;
-use crate::operations::{Class, Operation, Want, all, size};
+use crate::operations::{Class, Operation, Want, all, collectives, size};
 use crate::program::{
-    Action, Also, Block, Form, Input, Parameters, Place, Program, Split, Statement, Type,
+    AXES, Action, Also, Block, Form, Input, Parameters, Place, Program, Split, Statement, Type,
 };
+use crate::region::Region;
 use crate::run;
 use crate::values::{Mood, array, values};
 
@@ -115,6 +116,10 @@ pub struct Function<'a> {
     statements: Vec<Statement>,
     /// Whether it takes no more arguments.
     closed: bool,
+    /// The manual region that it is the function of.
+    region: Option<Region>,
+    /// The mesh axes over which values of a region may differ.
+    pub varying: Vec<Vec<usize>>,
     /// Whether tracing the last statement has panicked.
     broken: bool,
 }
@@ -131,6 +136,8 @@ impl<'a> Function<'a> {
             known: Vec::new(),
             statements: Vec::new(),
             closed: false,
+            region: None,
+            varying: Vec::new(),
             broken: false,
         }
     }
@@ -143,6 +150,24 @@ impl<'a> Function<'a> {
             known,
             closed: true,
             ..Function::new(self.dice, self.place, self.mood)
+        }
+    }
+
+    /// The function of a manual region of values of these types.
+    pub fn in_region(&mut self, region: Region) -> Option<Function<'_>> {
+        let mut inner = self.inner(Vec::new(), Vec::new());
+        let values = region.values(&[], inner.place)?;
+        inner.parameters = values.iter().map(|(ty, _)| ty.clone()).collect();
+        inner.add_values(values);
+        inner.region = Some(region);
+        Some(inner)
+    }
+
+    fn add_values(&mut self, values: Vec<(Type, Vec<usize>)>) {
+        for (ty, varying) in values {
+            self.types.push(ty);
+            self.varying.push(varying);
+            self.known.push(None);
         }
     }
 
@@ -221,6 +246,20 @@ impl<'a> Function<'a> {
             operands,
             types: Vec::new(),
         };
+        if let Some(region) = &self.region {
+            let all = [&self.statements[..], &[statement.clone()]].concat();
+            let Some(values) = region.values(&all, self.place) else {
+                return false;
+            };
+            let new = values[self.types.len()..].to_vec();
+            statement.types = new.iter().map(|(ty, _)| ty.clone()).collect();
+            if statement.types.iter().any(|ty| ty.count() > MOST_ELEMENTS) {
+                return false;
+            }
+            self.add_values(new);
+            self.statements.push(statement);
+            return true;
+        }
         let types = statement.operands.iter().map(|&o| &self.types[o]);
         let types: Vec<TensorType> = types.map(TensorType::from).collect();
         let f = |x: Vec<Tensor>| run::statement(&statement, &x);
@@ -263,7 +302,10 @@ impl<'a> Function<'a> {
 
     /// An operation of the table.
     fn call(&mut self) -> Option<(Action, Vec<usize>)> {
-        let operations: Vec<&Operation> = all().collect();
+        let operations: Vec<&Operation> = match self.region {
+            Some(_) if !self.dice.once_in(3) => collectives().collect(),
+            _ => all().collect(),
+        };
         let operation = *self.dice.one_of(&operations);
         let mut operands: Vec<usize> = Vec::new();
         for want in operation.wants {
@@ -280,7 +322,12 @@ impl<'a> Function<'a> {
         }
         let ty = operands.first().map(|&o| self.types[o].clone());
         let ty = ty.unwrap_or_else(|| self.random_type(Class::Any, 0));
-        let parameters = parameters(self.dice, &ty);
+        let mut parameters = parameters(self.dice, &ty);
+        if let Some(region) = &self.region {
+            let mut axes = self.dice.shuffled(&region.axes);
+            axes.truncate(1 + self.dice.roll(axes.len()));
+            parameters.over = axes.iter().map(|&axis| AXES[axis].to_owned()).collect();
+        }
         let name = operation.name.to_owned();
         Some((Action::Call { name, parameters }, operands))
     }
@@ -371,7 +418,12 @@ fn splits(dice: &mut Dice, place: &Place, shape: &[usize]) -> Option<Vec<Split>>
         return None;
     }
     let axes: Vec<usize> = (0..place.mesh.len()).collect();
-    let mut free = dice.shuffled(&axes);
+    Some(splits_over(dice, place, &axes, shape))
+}
+
+/// A split of each dimension over some of the axes.
+pub fn splits_over(dice: &mut Dice, place: &Place, axes: &[usize], shape: &[usize]) -> Vec<Split> {
+    let mut free = dice.shuffled(axes);
     let mut split = |&size: &usize| {
         let mut own = Vec::new();
         let mut parts = 1;
@@ -390,7 +442,7 @@ fn splits(dice: &mut Dice, place: &Place, shape: &[usize]) -> Option<Vec<Split>>
             false => Split::Axes(own),
         }
     };
-    Some(shape.iter().map(&mut split).collect())
+    shape.iter().map(&mut split).collect()
 }
 
 fn annotate(dice: &mut Dice, program: &mut Program) {
@@ -464,6 +516,7 @@ fn parameters(dice: &mut Dice, ty: &Type) -> Parameters {
             _ => Class::Any.pick(dice),
         },
         flag: dice.once_in(2),
+        over: Vec::new(),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod operations;
 pub mod oracle;
 pub mod print;
 pub mod program;
+mod region;
 pub mod report;
 pub mod run;
 pub mod shrink;

@@ -10,7 +10,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use shardax::{Binary, Combine, DType, Graph, Number, Op, Reducer, Unary};
+use shardax::{Binary, CollectiveOp, Combine, DType, Graph, Number, Op, Reducer, Unary};
 use shardax_interpreter::{Array, Observer, interpret_with};
 
 use crate::dice::Dice;
@@ -291,6 +291,10 @@ fn backward_error(op: &Op) -> Option<f64> {
         },
         Op::DotGeneral(_) | Op::Conv(_) => 2.0,
         Op::Cholesky | Op::TriangularSolve(_) => 8.0,
+        Op::Collective(collective) => match collective.kind {
+            CollectiveOp::Psum | CollectiveOp::ReduceScatter(_) => 2.0,
+            _ => return None,
+        },
         Op::Unary(Unary::Sin | Unary::Cos | Unary::Tan) => 1.0,
         _ => return None,
     })

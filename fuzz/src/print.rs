@@ -295,6 +295,19 @@ fn construct_text(construct: &Construct, f: &[String], given: &[String]) -> Stri
         Construct::Forward => format!(
             "custom_jvp({first}, |x: Vec<Tensor>, t: Vec<Tensor>| jvp({first}, x, t))({all})"
         ),
+        Construct::Region {
+            axes,
+            inputs,
+            outputs,
+        } => {
+            let axes: Vec<&str> = axes.iter().map(|&axis| AXES[axis]).collect();
+            let specs = |all: &[Vec<Split>]| {
+                let all: Vec<String> = all.iter().map(|splits| spec(splits)).collect();
+                format!("Leaves(vec![{}])", all.join(", "))
+            };
+            let (inputs, outputs) = (specs(inputs), specs(outputs));
+            format!("manual({axes:?}, {inputs}, {outputs}, {first})({all})")
+        }
         Construct::Gradient => format!("grad(|x: Vec<Tensor>| weighed(&{first}(x)))({all})"),
     }
 }
@@ -332,6 +345,7 @@ fn filled(source: &str, x: &[String], p: &Parameters) -> String {
         ("p.number", format!("{:?}", p.number)),
         ("p.dtype", format!("DType::{:?}", p.dtype)),
         ("p.flag", p.flag.to_string()),
+        ("p.over.clone()", format!("{:?}", p.over)),
     ];
     for (name, value) in fields {
         text = text.replace(name, &value);
@@ -349,6 +363,21 @@ fn dims(splits: &[Split]) -> String {
         }
     });
     format!("[{}]", each.collect::<Vec<_>>().join(", "))
+}
+
+fn spec(splits: &[Split]) -> String {
+    let each = splits.iter().map(|split| match split {
+        Split::Whole | Split::Open => "vec![]".to_owned(),
+        Split::Axes(axes) => {
+            let names: Vec<&str> = axes.iter().map(|&a| AXES[a]).collect();
+            format!("vec!{names:?}")
+        }
+    });
+    let each: Vec<String> = each.collect();
+    format!(
+        "PartitionSpec::from(Vec::<Vec<&str>>::from([{}]))",
+        each.join(", ")
+    )
 }
 
 fn typed(ty: &crate::program::Type) -> String {

@@ -167,6 +167,15 @@ pub enum Construct {
     Forward,
     /// The gradient of a weighted sum of its results by the floating-point arguments.
     Gradient,
+    /// By every device along some mesh axes for itself.
+    Region {
+        /// The axes, by number.
+        axes: Vec<usize>,
+        /// How each argument is cut into blocks.
+        inputs: Vec<Vec<Split>>,
+        /// How each result is.
+        outputs: Vec<Vec<Split>>,
+    },
 }
 
 /// What is computed of a program's body.
@@ -245,6 +254,8 @@ pub struct Parameters {
     pub dtype: DType,
     /// This or that.
     pub flag: bool,
+    /// Mesh axes of the manual region around.
+    pub over: Vec<String>,
 }
 
 /// The names of mesh axes.

@@ -1,8 +1,9 @@
 //! A program as a function of tensors: what is traced, for one device as for many.
 
 use shardax::{
-    DType, Dim, Layout, Operand, Partitioner, Tensor, cond, custom_jvp, custom_vjp, fori_loop,
-    grad, jvp, remat, scan, scan_reverse, switch, value_and_grad, vjp, vmap_axes, while_loop,
+    DType, Dim, Layout, Leaves, Operand, PartitionSpec, Partitioner, Tensor, cond, custom_jvp,
+    custom_vjp, fori_loop, grad, jvp, manual, remat, scan, scan_reverse, switch, value_and_grad,
+    vjp, vmap_axes, while_loop,
 };
 
 use crate::operations::named;
@@ -144,6 +145,15 @@ fn within(
         )(all),
         Construct::Forward => custom_jvp(f, |x: Vec<Tensor>, t: Vec<Tensor>| jvp(f, x, t))(all),
         Construct::Gradient => grad(|x: Vec<Tensor>| weighed(&f(x)))(all),
+        Construct::Region {
+            axes,
+            inputs,
+            outputs,
+        } => {
+            let axes: Vec<&str> = axes.iter().map(|&axis| AXES[axis]).collect();
+            let specs = |splits: &[Vec<Split>]| Leaves(splits.iter().map(|s| spec(s)).collect());
+            manual(axes, specs(inputs), specs(outputs), f)(all)
+        }
     }
 }
 
@@ -178,6 +188,15 @@ pub fn joined(inputs: &[Tensor], floats: &[Tensor]) -> Vec<Tensor> {
         false => *x,
     };
     inputs.iter().map(own).collect()
+}
+
+/// The blocks that an array is cut into.
+pub fn spec(splits: &[Split]) -> PartitionSpec {
+    let names = splits.iter().map(|split| match split {
+        Split::Whole | Split::Open => Vec::new(),
+        Split::Axes(axes) => axes.iter().map(|&axis| AXES[axis]).collect(),
+    });
+    names.collect()
 }
 
 /// An annotation that directly names mesh axes.

@@ -2,18 +2,30 @@
 
 use shardax_core::{Cond, Foreign, Literal, Number, Scan, Target, TensorType, While};
 
-use super::{Array, Observer, boolean, constant, int, interpret_with};
+use super::devices::Lane;
+use super::{Array, Observer, boolean, constant, int, run};
+
+/// The same devices with other values.
+fn with(lanes: &[Lane], values: impl Fn(usize) -> Vec<Array>) -> Vec<Lane> {
+    let lanes = lanes.iter().enumerate().map(|(l, lane)| Lane {
+        position: lane.position.clone(),
+        values: values(l),
+    });
+    lanes.collect()
+}
 
 pub(super) fn scan(
     scan: &Scan,
     types: &[TensorType],
-    operands: &[Array],
+    lanes: &[Lane],
     observer: &mut dyn Observer,
-) -> Vec<Array> {
-    let (carries, rest) = operands.split_at(scan.carries);
-    let (xs, constants) = rest.split_at(scan.xs);
-    let mut carries = carries.to_vec();
-    let mut stacked = vec![Vec::new(); types.len() - scan.carries];
+) -> Vec<Vec<Array>> {
+    let xs = scan.carries..scan.carries + scan.xs;
+    let mut carries: Vec<Vec<Array>> = lanes
+        .iter()
+        .map(|lane| lane.values[..xs.start].to_vec())
+        .collect();
+    let mut stacked = vec![vec![Vec::new(); types.len() - scan.carries]; lanes.len()];
     let forward: Vec<usize> = (0..scan.length).collect();
     let order: Vec<usize> = if scan.reverse {
         forward.into_iter().rev().collect()
@@ -21,48 +33,97 @@ pub(super) fn scan(
         forward
     };
     for i in order {
-        let mut inputs = carries;
-        inputs.extend(xs.iter().map(|x| x.element(i)));
-        inputs.extend_from_slice(constants);
-        let mut outputs = interpret_with(&scan.body, &inputs, observer);
-        let ys = outputs.split_off(scan.carries);
-        carries = outputs;
-        for (elements, y) in stacked.iter_mut().zip(ys) {
-            elements.push(y);
+        let inputs = with(lanes, |l| {
+            let elements = lanes[l].values[xs.clone()].iter().map(|x| x.element(i));
+            let constants = lanes[l].values[xs.end..].iter().cloned();
+            carries[l]
+                .iter()
+                .cloned()
+                .chain(elements)
+                .chain(constants)
+                .collect()
+        });
+        carries = run(&scan.body, &inputs, observer);
+        for (carries, stacked) in carries.iter_mut().zip(&mut stacked) {
+            let ys = carries.split_off(scan.carries);
+            for (elements, y) in stacked.iter_mut().zip(ys) {
+                elements.push(y);
+            }
         }
     }
-    for (mut elements, ty) in stacked.into_iter().zip(&types[scan.carries..]) {
-        if scan.reverse {
-            elements.reverse();
+    for (carries, stacked) in carries.iter_mut().zip(stacked) {
+        for (mut elements, ty) in stacked.into_iter().zip(&types[scan.carries..]) {
+            if scan.reverse {
+                elements.reverse();
+            }
+            let data = elements.into_iter().flat_map(|y: Array| y.data).collect();
+            carries.push(Array {
+                ty: ty.clone(),
+                data,
+            });
         }
-        let data = elements.into_iter().flat_map(|y: Array| y.data).collect();
-        carries.push(Array {
-            ty: ty.clone(),
-            data,
-        });
     }
     carries
 }
 
-pub(super) fn cond(cond: &Cond, operands: &[Array], observer: &mut dyn Observer) -> Vec<Array> {
+/// Devices that choose the same branch compute it together.
+pub(super) fn cond(cond: &Cond, lanes: &[Lane], observer: &mut dyn Observer) -> Vec<Vec<Array>> {
     let last = cond.branches.len() as i64 - 1;
-    let index = int(operands[0].scalar()).clamp(0, last) as usize;
-    interpret_with(&cond.branches[index], &operands[1..], observer)
+    let choice = |lane: &Lane| int(lane.values[0].scalar()).clamp(0, last) as usize;
+    let mut results = vec![Vec::new(); lanes.len()];
+    for (index, branch) in cond.branches.iter().enumerate() {
+        let own: Vec<usize> = (0..lanes.len())
+            .filter(|&l| choice(&lanes[l]) == index)
+            .collect();
+        let chosen: Vec<Lane> = own.iter().map(|&l| lanes[l].clone()).collect();
+        let chosen = with(&chosen, |l| chosen[l].values[1..].to_vec());
+        for (l, found) in own.into_iter().zip(run(branch, &chosen, observer)) {
+            results[l] = found;
+        }
+    }
+    results
 }
 
+/// Devices that go on do so together.
 pub(super) fn while_loop(
     looped: &While,
-    operands: &[Array],
+    lanes: &[Lane],
     observer: &mut dyn Observer,
-) -> Vec<Array> {
-    let (carries, constants) = operands.split_at(looped.carries);
-    let mut carries = carries.to_vec();
+) -> Vec<Vec<Array>> {
+    let mut carries: Vec<Vec<Array>> = lanes
+        .iter()
+        .map(|lane| lane.values[..looped.carries].to_vec())
+        .collect();
+    let mut going: Vec<usize> = (0..lanes.len()).collect();
     loop {
-        let inputs = [carries.as_slice(), constants].concat();
-        if !boolean(interpret_with(&looped.cond, &inputs, observer)[0].scalar()) {
+        let own: Vec<Lane> = going.iter().map(|&l| lanes[l].clone()).collect();
+        let inputs = with(&own, |i| {
+            let constants = &own[i].values[looped.carries..];
+            [carries[going[i]].as_slice(), constants].concat()
+        });
+        let more = run(&looped.cond, &inputs, observer);
+        let more: Vec<bool> = more
+            .iter()
+            .map(|found| boolean(found[0].scalar()))
+            .collect();
+        let next: Vec<Lane> = inputs
+            .into_iter()
+            .zip(&more)
+            .filter(|(_, m)| **m)
+            .map(|(i, _)| i)
+            .collect();
+        going = going
+            .into_iter()
+            .zip(more)
+            .filter(|(_, m)| *m)
+            .map(|(l, _)| l)
+            .collect();
+        if going.is_empty() {
             return carries;
         }
-        carries = interpret_with(&looped.body, &inputs, observer);
+        for (&l, found) in going.iter().zip(run(&looped.body, &next, observer)) {
+            carries[l] = found;
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! It is the oracle of the tests, so it is written to be read and not to be fast. Floats are
 //! computed in f64 and rounded to the element type after each operation; integers wrap. What it
-//! cannot do (complex numbers, devices) is a panic, for only tests use it.
+//! cannot do (complex numbers) is a panic, for only tests use it.
 
 #![forbid(unsafe_code)]
 
 mod control;
+mod devices;
 mod elementwise;
 mod index;
 mod linalg;
@@ -19,6 +20,7 @@ use shardax_core::{
     TensorType, ValueId,
 };
 
+use devices::Lane;
 use elementwise::{binary, bitcast, compare, unary};
 
 /// A value: elements in row-major order.
@@ -193,57 +195,98 @@ pub fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
 ///
 /// As for [`interpret`].
 pub fn interpret_with(graph: &Graph, inputs: &[Array], observer: &mut dyn Observer) -> Vec<Array> {
-    assert_eq!(graph.inputs().len(), inputs.len(), "inputs of\n{graph}");
-    let mut values: Vec<Option<Array>> = vec![None; graph.value_count()];
-    for (id, input) in graph.inputs().iter().zip(inputs) {
-        assert_eq!(graph.ty(*id), &input.ty);
-        values[id.index()] = Some(input.clone());
+    let lane = Lane {
+        position: Vec::new(),
+        values: inputs.to_vec(),
+    };
+    run(graph, &[lane], observer).remove(0)
+}
+
+/// The outputs of a graph on each of several devices.
+fn run(graph: &Graph, lanes: &[Lane], observer: &mut dyn Observer) -> Vec<Vec<Array>> {
+    let mut known: Vec<Vec<Option<Array>>> = Vec::new();
+    for lane in lanes {
+        assert_eq!(
+            graph.inputs().len(),
+            lane.values.len(),
+            "inputs of\n{graph}"
+        );
+        let mut values = vec![None; graph.value_count()];
+        for (id, input) in graph.inputs().iter().zip(&lane.values) {
+            values[id.index()] = Some(typed(input.clone(), graph.ty(*id)));
+        }
+        known.push(values);
     }
-    let read = |values: &[Option<Array>], id: &ValueId| {
-        values[id.index()]
-            .clone()
-            .expect("a value is defined before it is read")
+    let read = |values: &[Option<Array>], ids: &[ValueId]| -> Vec<Array> {
+        let value = |id: &ValueId| values[id.index()].clone();
+        let all = ids
+            .iter()
+            .map(|id| value(id).expect("a value is defined before it is read"));
+        all.collect()
     };
     for equation in graph.equations() {
-        let mut operands: Vec<Array> = equation.operands.iter().map(|o| read(&values, o)).collect();
         let types: Vec<TensorType> = equation
             .results
             .iter()
             .map(|r| graph.ty(*r).clone())
             .collect();
-        let results = match with_regions(&equation.op, &types, &operands, observer) {
-            Some(results) => results,
-            None => {
-                observer.operands(&equation.op, &mut operands);
-                let mut results = apply(equation, &types, &operands);
-                observer.results(&equation.op, &mut results);
-                results
+        let operands = lanes.iter().zip(&known).map(|(lane, values)| Lane {
+            position: lane.position.clone(),
+            values: read(values, &equation.operands),
+        });
+        let operands: Vec<Lane> = operands.collect();
+        let results = step(equation, &types, operands, observer);
+        for (values, results) in known.iter_mut().zip(results) {
+            assert_eq!(results.len(), types.len());
+            for ((id, result), ty) in equation.results.iter().zip(results).zip(&types) {
+                values[id.index()] = Some(typed(result, ty));
             }
-        };
-        assert_eq!(results.len(), types.len());
-        for ((id, result), ty) in equation.results.iter().zip(results).zip(types) {
-            assert_eq!(result.ty, ty, "the result of `{}`", equation.op.name());
-            values[id.index()] = Some(result);
         }
     }
-    graph.outputs().iter().map(|o| read(&values, o)).collect()
+    known
+        .iter()
+        .map(|values| read(values, graph.outputs()))
+        .collect()
 }
 
-/// The results of an operation that contains functions.
-fn with_regions(
-    op: &Op,
+/// The value as one of a type, which says also over which devices it varies.
+fn typed(mut value: Array, ty: &TensorType) -> Array {
+    assert!(value.ty.is_like(ty), "{} in place of {ty}", value.ty);
+    value.ty = ty.clone();
+    value
+}
+
+/// The results of one equation on each device.
+fn step(
+    equation: &Equation,
     types: &[TensorType],
-    x: &[Array],
+    mut lanes: Vec<Lane>,
     observer: &mut dyn Observer,
-) -> Option<Vec<Array>> {
-    Some(match op {
-        Op::Scan(scan) => control::scan(scan, types, x, observer),
-        Op::Cond(cond) => control::cond(cond, x, observer),
-        Op::While(looped) => control::while_loop(looped, x, observer),
-        Op::Remat(remat) => interpret_with(&remat.body, x, observer),
-        Op::Custom(custom) => interpret_with(&custom.body, x, observer),
-        _ => return None,
-    })
+) -> Vec<Vec<Array>> {
+    match &equation.op {
+        Op::Scan(scan) => control::scan(scan, types, &lanes, observer),
+        Op::Cond(cond) => control::cond(cond, &lanes, observer),
+        Op::While(looped) => control::while_loop(looped, &lanes, observer),
+        Op::Remat(remat) => run(&remat.body, &lanes, observer),
+        Op::Custom(custom) => run(&custom.body, &lanes, observer),
+        Op::Manual(region) => devices::manual(region, types, &lanes, observer),
+        Op::Collective(collective) => {
+            for lane in &mut lanes {
+                observer.operands(&equation.op, &mut lane.values);
+            }
+            let told = devices::collective(collective, &types[0], &lanes);
+            told.into_iter().map(|result| vec![result]).collect()
+        }
+        op => {
+            let one = |mut lane: Lane| {
+                observer.operands(op, &mut lane.values);
+                let mut results = apply(equation, types, &lane.values);
+                observer.results(op, &mut results);
+                results
+            };
+            lanes.into_iter().map(one).collect()
+        }
+    }
 }
 
 /// The results, of types `types`, of one equation.
@@ -360,13 +403,14 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
             elementwise(&|v| elementwise::reduce_precision(v[0], *exponent, *mantissa))
         }
         Op::CustomLinear(_) | Op::Tangent(_) => panic!("a tangent is left in the graph"),
-        Op::Manual(_) | Op::Collective(_) => panic!("the interpreter has one device"),
         Op::Sort(_)
         | Op::Scan(_)
         | Op::Cond(_)
         | Op::While(_)
         | Op::Remat(_)
         | Op::Custom(_)
+        | Op::Manual(_)
+        | Op::Collective(_)
         | Op::Foreign(_)
         | Op::OptimizationBarrier => unreachable!("handled above"),
     }]

@@ -1,6 +1,7 @@
 //! The operations that programs call: each is written once, as Rust that is compiled and that is
 //! printed.
 
+mod collectives;
 mod elements;
 mod indexing;
 mod networks;
@@ -128,9 +129,16 @@ pub fn all() -> impl Iterator<Item = &'static Operation> {
     families.into_iter().flatten()
 }
 
+/// Those that devices of a manual region tell each other something with.
+pub fn collectives() -> impl Iterator<Item = &'static Operation> {
+    collectives::ALL.iter()
+}
+
 /// The operation of a name.
 pub fn named(name: &str) -> Option<&'static Operation> {
-    all().find(|operation| operation.name == name)
+    all()
+        .chain(collectives())
+        .find(|operation| operation.name == name)
 }
 
 /// A size of a dimension: often one that the program has already, or that its mesh divides.
