@@ -8,9 +8,10 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates, each of which may use those before it.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "shardax-sharding",
     "shardax-core",
+    "shardax-interpreter",
     "shardax-pjrt",
     "shardax-hlo",
     "shardax-xla",

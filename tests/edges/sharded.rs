@@ -59,3 +59,48 @@ fn on_eight_devices() -> Result<()> {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
+
+/// A branch says how its own result lies, whatever the other branches say.
+#[test]
+fn branches_that_are_annotated_differently() -> Result<()> {
+    const ROWS: &[Dim] = &[Dim::Logical("batch"), Dim::Unsharded];
+    const COLUMNS: &[Dim] = &[Dim::Unsharded, Dim::Logical("batch")];
+    let one = |x: Tensor| {
+        let split = |x: Tensor| (x * 2.0).shard(ROWS);
+        let other = |x: Tensor| x.shard(COLUMNS);
+        cond(x.sum(..).gt(0.0), x, split, other)
+    };
+    let several = |x: Tensor| {
+        let branches: [fn(Tensor) -> (Tensor, Tensor); 3] = [
+            |x| (x.shard(ROWS), x),
+            |x| (x, (x * 3.0).shard(COLUMNS)),
+            |x| (x.shard(COLUMNS), x.shard(ROWS)),
+        ];
+        switch(x.argmax(0).index(0, 0) % 3, x, branches)
+    };
+    let step = |x: Tensor| {
+        let loss = |x: Tensor| {
+            let (a, b) = several(x);
+            let c = one(x);
+            ((a * b + c).square().sum(..), (a, b, c))
+        };
+        value_and_grad(loss)(x)
+    };
+    let x = array(
+        &(0..64).map(|i| (i as f64 * 0.7).sin()).collect::<Vec<_>>(),
+        DType::F64,
+    )?;
+    let square = |x: Tensor| step(x.reshape([8, 8]).shard(ROWS));
+    let ((_, (a, b, c)), gradient) = jit(square).call(x.clone())?;
+    let wanted = [a, b, c, gradient];
+    for layout in eight_devices() {
+        let ((_, (a, b, c)), gradient) = jit(square).layout(&layout).call(x.clone())?;
+        for (found, wanted) in [a, b, c, gradient].iter().zip(&wanted) {
+            assert!(
+                all_near(&numbers(found)?, &numbers(wanted)?, 1e-12),
+                "{layout}"
+            );
+        }
+    }
+    Ok(())
+}

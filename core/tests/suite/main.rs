@@ -7,7 +7,6 @@ mod derivatives;
 mod elementwise;
 mod errors;
 mod indexing;
-mod interpreter;
 mod linalg;
 mod loops;
 mod networks;
@@ -20,3 +19,5 @@ mod sources;
 mod support;
 mod values;
 mod windows;
+
+use shardax_interpreter as interpreter;

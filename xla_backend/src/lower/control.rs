@@ -6,7 +6,7 @@ use smallvec::smallvec;
 use super::foreign::order_type;
 use super::split::Entries;
 use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
-use super::{Block, Lowering, Values};
+use super::{Block, Lowering, Values, read};
 
 impl Lowering<'_> {
     /// Branches read their operands from outside.
@@ -65,6 +65,19 @@ impl Lowering<'_> {
             values[input.index()] = Some(operand);
         }
         self.equations(branch, &mut values, splits);
+        if let [only] = *branch.outputs()
+            && !ordered
+            && !self.annotations.is_single()
+        {
+            // What a branch ends with is its root, and XLA wants the roots of all branches to lie alike; a barrier
+            // lies as the partitioner says, an annotation as its branch does.
+            let (ssa, value) = (self.out.fresh(), read(&values, only));
+            let ty = tensor_type(branch.ty(only));
+            self.out.line(format_args!(
+                "{ssa} = stablehlo.optimization_barrier {value} : {ty}"
+            ));
+            values[only.index()] = Some(ssa);
+        }
         self.finish("stablehlo.return", branch, &values, ordered);
     }
 

@@ -1,9 +1,13 @@
 //! A reference interpreter: what each primitive means, one element at a time.
 //!
 //! It is the oracle of the tests, so it is written to be read and not to be fast. Floats are
-//! computed in f64 and rounded to the element type after each operation; integers wrap.
+//! computed in f64 and rounded to the element type after each operation; integers wrap. What it
+//! cannot do (complex numbers) is a panic, for only tests use it.
+
+#![forbid(unsafe_code)]
 
 mod control;
+mod devices;
 mod elementwise;
 mod index;
 mod linalg;
@@ -12,33 +16,37 @@ mod window;
 
 use half::{bf16, f16};
 use shardax_core::{
-    Binary, DType, DotDims, Equation, Graph, Leaf, Literal, Number, Op, Reducer, TensorType,
-    ValueId,
+    Binary, DType, DotDims, Equation, F8E4M3FN, F8E5M2, Graph, Leaf, Literal, Number, Op, Reducer,
+    TensorType, ValueId,
 };
 
+use devices::Lane;
 use elementwise::{binary, bitcast, compare, unary};
 
 /// A value: elements in row-major order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Array {
-    pub(crate) ty: TensorType,
-    pub(crate) data: Vec<Number>,
+pub struct Array {
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// The elements, each a value of the element type; a `u64` is the `i64` of the same bits.
+    pub data: Vec<Number>,
 }
 
 impl Leaf for Array {}
 
 impl Array {
     /// An f64 array.
-    pub(crate) fn f64(shape: &[usize], data: impl IntoIterator<Item = f64>) -> Self {
+    pub fn f64(shape: &[usize], data: impl IntoIterator<Item = f64>) -> Self {
         Self::new(DType::F64, shape, data)
     }
 
     /// An i32 array.
-    pub(crate) fn i32(shape: &[usize], data: impl IntoIterator<Item = i32>) -> Self {
+    pub fn i32(shape: &[usize], data: impl IntoIterator<Item = i32>) -> Self {
         Self::new(DType::I32, shape, data)
     }
 
-    pub(crate) fn new<N: Into<Number>>(
+    /// An array of these elements, rounded or wrapped to the element type.
+    pub fn new<N: Into<Number>>(
         dtype: DType,
         shape: &[usize],
         data: impl IntoIterator<Item = N>,
@@ -49,7 +57,8 @@ impl Array {
         Array { ty, data }
     }
 
-    pub(crate) fn from_fn(ty: TensorType, mut f: impl FnMut(&[usize]) -> Number) -> Self {
+    /// The array whose element at each index `f` gives.
+    pub fn from_fn(ty: TensorType, mut f: impl FnMut(&[usize]) -> Number) -> Self {
         let data = indices(&ty.shape)
             .iter()
             .map(|i| fit(f(i), ty.dtype))
@@ -58,20 +67,22 @@ impl Array {
     }
 
     /// The elements of a float array.
-    pub(crate) fn floats(&self) -> Vec<f64> {
+    pub fn floats(&self) -> Vec<f64> {
         self.data.iter().map(|&v| float(v)).collect()
     }
 
     /// The elements of an integer array.
-    pub(crate) fn ints(&self) -> Vec<i64> {
+    pub fn ints(&self) -> Vec<i64> {
         self.data.iter().map(|&v| int(v)).collect()
     }
 
-    pub(crate) fn is_float(&self) -> bool {
+    /// Whether the elements are real floating-point numbers.
+    pub fn is_float(&self) -> bool {
         self.ty.dtype.is_float()
     }
 
-    pub(crate) fn at(&self, index: &[usize]) -> Number {
+    /// The element at an index.
+    pub fn at(&self, index: &[usize]) -> Number {
         self.data[offset(index, &self.ty.shape)]
     }
 
@@ -80,7 +91,7 @@ impl Array {
     }
 
     /// Element `i` of the leading dimension.
-    fn element(&self, i: usize) -> Self {
+    pub fn element(&self, i: usize) -> Self {
         let ty = TensorType::new(self.ty.dtype, &self.ty.shape[1..]);
         let count = ty.element_count();
         let data = self.data[i * count..(i + 1) * count].to_vec();
@@ -141,6 +152,10 @@ fn fit(v: Number, dtype: DType) -> Number {
         DType::F32 => Number::Float(f64::from(float(v) as f32)),
         DType::F16 => Number::Float(f16::from_f64(float(v)).to_f64()),
         DType::BF16 => Number::Float(bf16::from_f64(float(v)).to_f64()),
+        DType::F8E4M3FN => Number::Float(F8E4M3FN::from_f64(float(v)).to_f64()),
+        DType::F8E5M2 => Number::Float(F8E5M2::from_f64(float(v)).to_f64()),
+        DType::I4 => Number::Int((int(v) << 60) >> 60),
+        DType::U4 => Number::Int(int(v) & 15),
         DType::I8 => Number::Int(i64::from(int(v) as i8)),
         DType::I16 => Number::Int(i64::from(int(v) as i16)),
         DType::I32 => Number::Int(i64::from(int(v) as i32)),
@@ -150,48 +165,133 @@ fn fit(v: Number, dtype: DType) -> Number {
         DType::U32 => Number::Int(i64::from(int(v) as u32)),
         // Kept as the i64 of the same bits.
         DType::U64 => Number::Int(int(v)),
-        other => panic!("the interpreter has no {other}"),
+        DType::C64 => panic!("the interpreter has no complex numbers"),
     }
 }
 
+/// Sees, and may change, what goes into every equation and what comes out of it.
+pub trait Observer {
+    /// Before an operation without regions is computed.
+    fn operands(&mut self, _op: &Op, _operands: &mut [Array]) {}
+    /// After an operation without regions was computed.
+    fn results(&mut self, _op: &Op, _results: &mut [Array]) {}
+}
+
+/// Sees everything and changes nothing.
+impl Observer for () {}
+
 /// The outputs of a graph.
-pub(crate) fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
-    assert_eq!(graph.inputs().len(), inputs.len(), "inputs of\n{graph}");
-    let mut values: Vec<Option<Array>> = vec![None; graph.value_count()];
-    for (id, input) in graph.inputs().iter().zip(inputs) {
-        assert_eq!(graph.ty(*id), &input.ty);
-        values[id.index()] = Some(input.clone());
+///
+/// # Panics
+///
+/// When the inputs are not of the graph's types, or the graph has what the interpreter has not.
+pub fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
+    interpret_with(graph, inputs, &mut ())
+}
+
+/// [`interpret`] under the eyes of an observer.
+///
+/// # Panics
+///
+/// As for [`interpret`].
+pub fn interpret_with(graph: &Graph, inputs: &[Array], observer: &mut dyn Observer) -> Vec<Array> {
+    let lane = Lane {
+        position: Vec::new(),
+        values: inputs.to_vec(),
+    };
+    run(graph, &[lane], observer).remove(0)
+}
+
+/// The outputs of a graph on each of several devices.
+fn run(graph: &Graph, lanes: &[Lane], observer: &mut dyn Observer) -> Vec<Vec<Array>> {
+    let mut known: Vec<Vec<Option<Array>>> = Vec::new();
+    for lane in lanes {
+        assert_eq!(
+            graph.inputs().len(),
+            lane.values.len(),
+            "inputs of\n{graph}"
+        );
+        let mut values = vec![None; graph.value_count()];
+        for (id, input) in graph.inputs().iter().zip(&lane.values) {
+            values[id.index()] = Some(typed(input.clone(), graph.ty(*id)));
+        }
+        known.push(values);
     }
-    let read = |values: &[Option<Array>], id: &ValueId| {
-        values[id.index()]
-            .clone()
-            .expect("a value is defined before it is read")
+    let read = |values: &[Option<Array>], ids: &[ValueId]| -> Vec<Array> {
+        let value = |id: &ValueId| values[id.index()].clone();
+        let all = ids
+            .iter()
+            .map(|id| value(id).expect("a value is defined before it is read"));
+        all.collect()
     };
     for equation in graph.equations() {
-        let operands: Vec<Array> = equation.operands.iter().map(|o| read(&values, o)).collect();
         let types: Vec<TensorType> = equation
             .results
             .iter()
             .map(|r| graph.ty(*r).clone())
             .collect();
-        let results = apply(equation, &types, &operands);
-        assert_eq!(results.len(), types.len());
-        for ((id, result), ty) in equation.results.iter().zip(results).zip(types) {
-            assert_eq!(result.ty, ty, "the result of `{}`", equation.op.name());
-            values[id.index()] = Some(result);
+        let operands = lanes.iter().zip(&known).map(|(lane, values)| Lane {
+            position: lane.position.clone(),
+            values: read(values, &equation.operands),
+        });
+        let operands: Vec<Lane> = operands.collect();
+        let results = step(equation, &types, operands, observer);
+        for (values, results) in known.iter_mut().zip(results) {
+            assert_eq!(results.len(), types.len());
+            for ((id, result), ty) in equation.results.iter().zip(results).zip(&types) {
+                values[id.index()] = Some(typed(result, ty));
+            }
         }
     }
-    graph.outputs().iter().map(|o| read(&values, o)).collect()
+    known
+        .iter()
+        .map(|values| read(values, graph.outputs()))
+        .collect()
+}
+
+/// The value as one of a type, which says also over which devices it varies.
+fn typed(mut value: Array, ty: &TensorType) -> Array {
+    assert!(value.ty.is_like(ty), "{} in place of {ty}", value.ty);
+    value.ty = ty.clone();
+    value
+}
+
+/// The results of one equation on each device.
+fn step(
+    equation: &Equation,
+    types: &[TensorType],
+    mut lanes: Vec<Lane>,
+    observer: &mut dyn Observer,
+) -> Vec<Vec<Array>> {
+    match &equation.op {
+        Op::Scan(scan) => control::scan(scan, types, &lanes, observer),
+        Op::Cond(cond) => control::cond(cond, &lanes, observer),
+        Op::While(looped) => control::while_loop(looped, &lanes, observer),
+        Op::Remat(remat) => run(&remat.body, &lanes, observer),
+        Op::Custom(custom) => run(&custom.body, &lanes, observer),
+        Op::Manual(region) => devices::manual(region, types, &lanes, observer),
+        Op::Collective(collective) => {
+            for lane in &mut lanes {
+                observer.operands(&equation.op, &mut lane.values);
+            }
+            let told = devices::collective(collective, &types[0], &lanes);
+            told.into_iter().map(|result| vec![result]).collect()
+        }
+        op => {
+            let one = |mut lane: Lane| {
+                observer.operands(op, &mut lane.values);
+                let mut results = apply(equation, types, &lane.values);
+                observer.results(op, &mut results);
+                results
+            };
+            lanes.into_iter().map(one).collect()
+        }
+    }
 }
 
 /// The results, of types `types`, of one equation.
 fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
     match &equation.op {
-        Op::Scan(scan) => return control::scan(scan, types, x),
-        Op::Cond(cond) => return control::cond(cond, x),
-        Op::While(looped) => return control::while_loop(looped, x),
-        Op::Remat(remat) => return interpret(&remat.body, x),
-        Op::Custom(custom) => return interpret(&custom.body, x),
         Op::Foreign(foreign) => return control::foreign(foreign, x),
         Op::Sort(sort) => return order::sort(*sort, x),
         Op::OptimizationBarrier => return x.to_vec(),
@@ -303,13 +403,14 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
             elementwise(&|v| elementwise::reduce_precision(v[0], *exponent, *mantissa))
         }
         Op::CustomLinear(_) | Op::Tangent(_) => panic!("a tangent is left in the graph"),
-        Op::Manual(_) | Op::Collective(_) => panic!("the interpreter has one device"),
         Op::Sort(_)
         | Op::Scan(_)
         | Op::Cond(_)
         | Op::While(_)
         | Op::Remat(_)
         | Op::Custom(_)
+        | Op::Manual(_)
+        | Op::Collective(_)
         | Op::Foreign(_)
         | Op::OptimizationBarrier => unreachable!("handled above"),
     }]
