@@ -8,6 +8,7 @@ mod activations;
 mod control_flow;
 mod elementwise;
 mod extrema;
+mod guards;
 mod indexing;
 mod long_sums;
 mod networks;

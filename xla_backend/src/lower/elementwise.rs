@@ -61,7 +61,7 @@ impl Lowering<'_> {
     }
 
     /// The inverse tangent of f64, of which XLA would make [`Lowering::atan2`] with a constant.
-    pub(super) fn atan(&mut self, ty: &TensorType, x: Ssa, loc: &str) -> Ssa {
+    pub(super) fn atan(&mut self, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let text = tensor_type(ty);
         let one = self.assign(&format!("stablehlo.constant dense<1.0> : {text}"), loc);
         self.atan2(ty, [x, one], loc)
@@ -69,7 +69,7 @@ impl Lowering<'_> {
 
     /// The angle of f64 coordinates. XLA's CPU compiler gives wrong numbers, in arrays of more than about
     /// 32 elements, where it knows the second to be 1.
-    pub(super) fn atan2(&mut self, ty: &TensorType, [y, x]: [Ssa; 2], loc: &str) -> Ssa {
+    pub(super) fn atan2(&mut self, ty: &TensorType, [y, x]: [Ssa; 2], loc: Loc) -> Ssa {
         let text = tensor_type(ty);
         let x = self.assign(&format!("stablehlo.optimization_barrier {x} : {text}"), loc);
         self.assign(&format!("stablehlo.atan2 {y}, {x} : {text}"), loc)
