@@ -3,10 +3,10 @@
 use std::f64::consts::LN_2;
 
 use shardax::prelude::*;
+use shardax::s;
 use shardax::xla::Result;
-use shardax::{hessian, s};
 
-use super::{Edge, all_near, array, check, edge, numbers};
+use super::{Edge, Second, check, check_second, edge};
 
 const INF: f64 = f64::INFINITY;
 const THIRD: f64 = 1.0 / 3.0;
@@ -67,14 +67,6 @@ fn reductions() -> Result<()> {
     check(SUMS)
 }
 
-/// A function, its argument, and the second derivatives.
-type Second = (
-    &'static str,
-    fn(Tensor) -> Tensor,
-    &'static [f64],
-    &'static [f64],
-);
-
 #[rustfmt::skip]
 const SECOND: &[Second] = &[
     ("prod, a zero", |x| x.prod(0), &[0., 2., 3.], &[0., 3., 2., 3., 0., 0., 2., 0., 0.]),
@@ -99,33 +91,7 @@ const SECOND: &[Second] = &[
 
 #[test]
 fn second_derivatives() -> Result<()> {
-    let program = jit(|xs: Vec<Tensor>| {
-        let results = SECOND.iter().zip(xs).map(|((_, f, ..), x)| {
-            let reverse_twice = |x: Tensor| {
-                let rows = (0..x.size(0))
-                    .map(|i| grad(|x: Tensor| grad(|x: Tensor| f(x))(x).index(0, i))(x));
-                concatenate(rows.collect::<Vec<_>>(), 0)
-            };
-            (hessian(f)(x).flatten(), reverse_twice(x))
-        });
-        results.collect::<Vec<_>>()
-    });
-    let xs = SECOND.iter().map(|(_, _, x, _)| array(x, DType::F64));
-    let results = program.call(xs.collect::<Result<_>>()?)?;
-    let mut wrong = Vec::new();
-    for ((name, _, _, expected), (forward, reverse)) in SECOND.iter().zip(&results) {
-        for (mode, found) in [
-            ("forward over reverse", forward),
-            ("reverse twice", reverse),
-        ] {
-            let found = numbers(found)?;
-            if !all_near(&found, expected, 1e-11) {
-                wrong.push(format!("{name}, {mode}: {found:?}, not {expected:?}"));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
+    check_second(SECOND)
 }
 
 #[test]

@@ -1,54 +1,74 @@
 //! Activations: element-wise functions between linear maps.
 //!
 //! Where a function has a kink its derivative is that of one of the two sides, and each method says
-//! of which. A gate that is 0 gives 0 even where it gates an infinity, as the limit does (except in
-//! `gelu`); NaN stays NaN.
+//! of which. A gate that is 0 gives 0 even where it gates an infinity, as the limit does; NaN stays
+//! NaN.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 use std::panic::Location;
 
 use super::{check_float, dimension, refuse};
 use crate::lax;
-use crate::op::Binary;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled, with_slope, with_slopes};
 use crate::trace::method;
-use crate::transform::custom_jvp;
 
-/// `x * gate`, and 0 where the gate is 0.
-#[track_caller]
-fn gated(x: Tensor, gate: Tensor) -> Tensor {
-    lax::binary(Binary::MulOrZero, gate, x)
-}
-
-/// `log(1 + e^x)`; by its own rule, since the formula has kinks at 0 that cancel.
+/// `log(1 + e^x)`; by its own slope, since the formula has kinks at 0 that cancel.
 #[track_caller]
 fn softplus(x: Tensor) -> Tensor {
-    let value = |x: Tensor| x.maximum(0.0) + (-x.abs()).exp().log1p();
-    custom_jvp(value, move |x: Tensor, t: Tensor| {
-        (value(x), lax::binary(Binary::MulOrZero, t, x.sigmoid()))
-    })(x)
+    with_slope(x, |x| {
+        let value = x.maximum(0.0) + (-x.abs()).exp().log1p();
+        (value, x.sigmoid())
+    })
+}
+
+/// `above * x` above 0, and `below * (e^(x / width) - 1)` below, with the slope of below at 0.
+#[track_caller]
+fn exponential_below(x: Tensor, above: f64, below: f64, width: f64) -> Tensor {
+    with_slope(x, move |x| {
+        let is_above = x.gt(0);
+        // Never the exponential of a large number, which would be infinite.
+        let lower = is_above.select(0, x) / width;
+        let value = is_above.select(x * above, lower.expm1() * below);
+        (value, is_above.select(above, lower.exp() * (below / width)))
+    })
+}
+
+/// `min(max(x + 3, 0), 6) / 6`, and its slope, 0 at -3 and 3.
+#[track_caller]
+fn hard_sigmoid(x: Tensor) -> (Tensor, Tensor) {
+    let is_inside = x.abs().lt(3);
+    ((x + 3).relu6() / 6, is_inside.cast(x.dtype()) / 6)
 }
 
 /// Activations.
 impl Tensor {
-    /// The Gaussian error linear unit in its tanh approximation, as GPT-2 has it.
+    /// The Gaussian error linear unit in its tanh approximation, as GPT-2 has it; 0 at -inf.
     /// (Hendrycks, Gimpel: "Gaussian error linear units", 2016.)
-    ///
-    /// It is written as compilers know it, and so NaN at -inf, as is [`Tensor::gelu_exact`].
     #[track_caller]
     pub fn gelu(self) -> Tensor {
         method("gelu", Location::caller(), || {
-            let cubed = self * self * self;
-            let inner = (self + cubed * 0.044715) * (2.0 / PI).sqrt();
-            self * 0.5 * (inner.tanh() + 1.0)
+            // (1 + tanh(u)) / 2 is sigmoid(2u), which keeps its digits where tanh is near -1.
+            let (factor, cubic) = (2.0 * (2.0 / PI).sqrt(), 0.044715);
+            with_slope(self, move |x| {
+                let square = x * x;
+                let double = x * (square * (cubic * factor) + factor);
+                let gate = double.sigmoid();
+                let change = x * (square * (3.0 * cubic * factor) + factor);
+                let slope = gate + scaled(change, gate * (-double).sigmoid());
+                (scaled(x, gate), slope)
+            })
         })
     }
 
-    /// The Gaussian error linear unit `x * P(X <= x)`, by the error function.
+    /// The Gaussian error linear unit `x * P(X <= x)`, by the error function; 0 at -inf.
     #[track_caller]
     pub fn gelu_exact(self) -> Tensor {
         method("gelu_exact", Location::caller(), || {
-            self * 0.5 * ((self * FRAC_1_SQRT_2).erf() + 1.0)
+            with_slope(self, |x| {
+                let below = (x * -FRAC_1_SQRT_2).erfc() * 0.5;
+                let density = (x * x * -0.5).exp() * (1.0 / (2.0 * PI).sqrt());
+                (scaled(x, below), below + scaled(x, density))
+            })
         })
     }
 
@@ -90,10 +110,7 @@ impl Tensor {
     #[track_caller]
     pub fn elu(self, alpha: f64) -> Tensor {
         method("elu", Location::caller(), || {
-            let is_positive = self.gt(0);
-            // Never the exponential of a large number, which would be infinite.
-            let below = is_positive.select(0, self).expm1();
-            is_positive.select(self, below * alpha)
+            exponential_below(self, 1.0, alpha, 1.0)
         })
     }
 
@@ -102,7 +119,8 @@ impl Tensor {
     #[track_caller]
     pub fn selu(self) -> Tensor {
         method("selu", Location::caller(), || {
-            self.elu(1.673_263_242_354_377_2) * 1.050_700_987_355_480_5
+            let (alpha, scale) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
+            exponential_below(self, scale, alpha * scale, 1.0)
         })
     }
 
@@ -119,16 +137,19 @@ impl Tensor {
                     "give another number; at 0 it would be `relu`",
                 )
             }
-            let is_positive = self.gt(0);
-            let below = (is_positive.select(0, self) / alpha).expm1();
-            is_positive.select(self, below * alpha)
+            exponential_below(self, 1.0, alpha, alpha)
         })
     }
 
     /// The sigmoid linear unit `x * sigmoid(x)`, also called swish; 0 at -inf.
     #[track_caller]
     pub fn silu(self) -> Tensor {
-        method("silu", Location::caller(), || gated(self, self.sigmoid()))
+        method("silu", Location::caller(), || {
+            with_slope(self, |x| {
+                let gate = x.sigmoid();
+                (scaled(x, gate), gate + scaled(x, gate * (-x).sigmoid()))
+            })
+        })
     }
 
     /// `log(1 + e^x)`, without overflow.
@@ -147,9 +168,11 @@ impl Tensor {
     #[track_caller]
     pub fn softsign(self) -> Tensor {
         method("softsign", Location::caller(), || {
-            let at_end = self.abs().eq(f64::INFINITY);
-            let inside = at_end.select(0, self);
-            at_end.select(self.sign(), inside / (inside.abs() + 1))
+            with_slope(self, |x| {
+                let size = x.abs();
+                let value = size.eq(f64::INFINITY).select(x.sign(), x / (size + 1));
+                (value, (size + 1).recip().square())
+            })
         })
     }
 
@@ -158,7 +181,11 @@ impl Tensor {
     #[track_caller]
     pub fn mish(self) -> Tensor {
         method("mish", Location::caller(), || {
-            gated(self, softplus(self).tanh())
+            with_slope(self, |x| {
+                let inner = softplus(x);
+                let (gate, slope) = (inner.tanh(), inner.cosh().recip().square());
+                (scaled(x, gate), gate + scaled(x, slope * x.sigmoid()))
+            })
         })
     }
 
@@ -174,7 +201,7 @@ impl Tensor {
     #[track_caller]
     pub fn hard_sigmoid(self) -> Tensor {
         method("hard_sigmoid", Location::caller(), || {
-            (self + 3).relu6() / 6
+            with_slope(self, hard_sigmoid)
         })
     }
 
@@ -182,7 +209,10 @@ impl Tensor {
     #[track_caller]
     pub fn hard_swish(self) -> Tensor {
         method("hard_swish", Location::caller(), || {
-            gated(self, self.hard_sigmoid())
+            with_slope(self, |x| {
+                let (gate, slope) = hard_sigmoid(x);
+                (scaled(x, gate), gate + scaled(x, slope))
+            })
         })
     }
 
@@ -199,19 +229,20 @@ impl Tensor {
                     "give a finite number that is not negative",
                 )
             }
-            // The square of a number of `f16` soon is infinite.
-            let x = self.cast(lax::accumulator(self.dtype()));
-            let root = (x.square() + b).sqrt();
-            // Below 0 the sum cancels; its product with the difference is `b`.
-            let is_negative = x.lt(0);
-            let difference = root - is_negative.select(x, 0);
-            let below = match b == 0.0 {
-                true => x.zeros_like(),
-                false => b * 0.5 / difference,
-            };
-            is_negative
-                .select(below, (x + root) * 0.5)
-                .cast(self.dtype())
+            if b == 0.0 {
+                return self.maximum(0);
+            }
+            with_slope(self, move |x| {
+                let is_negative = x.lt(0);
+                let size = is_negative.select(-x, x);
+                let root = size.hypot(b.sqrt());
+                // The results for |x| and -|x|: one is a difference that cancels, and b / 4 their product.
+                let large = size * 0.5 + root * 0.5;
+                let small = b * 0.25 / large;
+                let part = small / root;
+                let value = is_negative.select(small, large);
+                (value, is_negative.select(part, 1 - part))
+            })
         })
     }
 
@@ -227,10 +258,13 @@ impl Tensor {
                 refuse("glu", problem, help)
             }
             let half = size / 2;
-            gated(
-                lax::slice_dim(self, dim, 0, half),
-                lax::slice_dim(self, dim, half, size).sigmoid(),
-            )
+            let [a, b] = [[0, half], [half, size]]
+                .map(|[start, limit]| lax::slice_dim(self, dim, start, limit));
+            with_slopes(a, b, |a, b| {
+                let gate = b.sigmoid();
+                let slope = scaled(a, gate * (-b).sigmoid());
+                (scaled(a, gate), [gate, slope])
+            })
         })
     }
 }

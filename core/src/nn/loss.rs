@@ -8,8 +8,7 @@ use std::panic::Location;
 use super::{check_float, check_number, refuse, wide_enough};
 use crate::dtype::DType;
 use crate::lax;
-use crate::op::Binary;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled};
 use crate::trace::method;
 use crate::types::TensorType;
 
@@ -146,8 +145,8 @@ pub fn cross_entropy(logits: Tensor, targets: Tensor, options: CrossEntropyOptio
 }
 
 /// The mean of `values`, a scalar: weighted, where weights (floats, integers or booleans of the same
-/// shape) are given. A value whose weight is 0 does not count, whatever it is; where none counts the
-/// mean is 0, with derivative 0.
+/// shape) are given. A value whose weight is 0 does not count, whatever it is, but the derivative by
+/// the weight says what it would do; where none counts the mean is 0, with derivative 0.
 #[track_caller]
 pub fn weighted_mean(values: Tensor, weights: Option<Tensor>) -> Tensor {
     let op = "weighted_mean";
@@ -167,10 +166,10 @@ pub fn weighted_mean(values: Tensor, weights: Option<Tensor>) -> Tensor {
             refuse(op, problem, "give a real weight for each value")
         }
         let weights = weights.cast(values.dtype());
-        let counts = weights.ne(0);
-        let total = (counts.select(values, 0) * weights).sum(..);
+        let total = scaled(weights, values).sum(..);
         let count = weights.sum(..);
-        total / count.eq(0).select(1, count)
+        let is_empty = count.eq(0);
+        is_empty.select(0, total / is_empty.select(1, count))
     })
 }
 
@@ -203,8 +202,7 @@ pub fn binary_cross_entropy(logits: Tensor, labels: Tensor, weights: Option<Tens
     method(op, Location::caller(), || {
         let [x, y] = paired(op, ["logits", "labels"], logits, labels);
         // A part that does not count is 0 even where its logarithm is infinite.
-        let part = |y: Tensor, log: Tensor| lax::binary(Binary::MulOrZero, y, log);
-        let loss = part(y, (-x).softplus()) + part(1.0 - y, x.softplus());
+        let loss = scaled(y, (-x).softplus()) + scaled(1.0 - y, x.softplus());
         weighted_mean(loss, weights)
     })
 }

@@ -17,6 +17,7 @@ mod order;
 mod pool;
 mod reduce;
 mod shape;
+mod slope;
 mod special;
 
 use std::panic::Location;
@@ -42,6 +43,7 @@ pub use order::{Unique, sort_by_key};
 pub use pool::Pool;
 pub use reduce::Axes;
 pub use shape::{INFER, IntoShape, concatenate, stack};
+pub(crate) use slope::{scaled, with_slope, with_slopes};
 
 /// A value of the program being traced.
 ///

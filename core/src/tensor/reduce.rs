@@ -5,9 +5,9 @@
 use std::ops::RangeFull;
 use std::panic::Location;
 
-use super::Tensor;
 use super::arithmetic::{Operand, promote};
 use super::shape::{axis_at, broadcast_shapes};
+use super::{Tensor, scaled};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
@@ -183,7 +183,8 @@ impl Tensor {
     }
 
     /// `log(sum(weights * exp(x)))` along one dimension, which disappears, without overflow. Where
-    /// nothing has a weight, or all is -inf, it is -inf with gradient 0; a negative sum gives NaN.
+    /// nothing has a weight, or all is -inf, it is -inf, and its gradient by `x` is 0; a negative sum
+    /// gives NaN. A weight of 0 has a derivative as any other.
     #[track_caller]
     pub fn logsumexp_weighted(self, weights: impl Into<Operand>, axis: isize) -> Tensor {
         let source = Location::caller();
@@ -192,16 +193,16 @@ impl Tensor {
             let ty = x.ty();
             floating("logsumexp_weighted", &ty, source);
             let dim = axis_at("logsumexp_weighted", axis, &ty, source);
-            let counts = weights.ne(0.0);
-            // What has no weight is not there, whatever it is.
-            let x = counts.select(x, f64::NEG_INFINITY);
-            let largest = x.stop_gradient().max(dim as isize);
+            let wide = lax::accumulator(ty.dtype);
+            let (x, weights) = (x.cast(wide), weights.cast(wide));
+            // What has no weight is not there, whatever it is. Its exponential is only left out of the sum,
+            // of which it is the derivative by the weight.
+            let counted = weights.ne(0.0).select(x, f64::NEG_INFINITY);
+            let largest = counted.stop_gradient().max(dim as isize);
             let largest = largest.abs().lt(f64::INFINITY).select(largest, 0.0);
             let shifted = (x - with_dims(largest, &ty, &[dim])).exp();
-            let sum = (weights * shifted).sum(dim as isize);
-            let none = sum.eq(0.0);
-            let log = none.select(1.0, sum).log();
-            none.select(f64::NEG_INFINITY, log + largest)
+            let sum = scaled(weights, shifted).sum(dim as isize);
+            (sum.log() + largest).cast(ty.dtype)
         })
     }
 

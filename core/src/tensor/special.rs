@@ -3,10 +3,11 @@
 use std::f64::consts::{LN_2, LN_10, PI};
 use std::panic::Location;
 
-use super::{Operand, Tensor};
+use super::{Operand, Tensor, scaled, with_slopes};
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::lax;
+use crate::op::Binary;
 use crate::random::Key;
 use crate::trace::{fail, method};
 use crate::transform::custom_jvp;
@@ -49,16 +50,15 @@ impl Tensor {
     #[track_caller]
     pub fn sinc(self) -> Tensor {
         method("sinc", Location::caller(), || {
-            let x = self * PI;
+            let dtype = self.dtype();
+            let x = self.cast(lax::accumulator(dtype)) * PI;
             let square = x.square();
-            let is_near = square.lt(0.01);
+            let is_near = square.lt(1);
             let far = is_near.select(1.0, x);
-            // The series near 0, where derivatives of the quotient cancel.
-            let terms = [110.0, 72.0, 42.0, 20.0, 6.0];
-            let series = terms
-                .iter()
-                .fold(x.zeros_like() + 1.0, |sum, &term| 1.0 - square * sum / term);
-            is_near.select(series, far.sin() / far)
+            // The series near 0, where derivatives of the quotient cancel: 1 - x^2 / (2 * 3) (1 - ...).
+            let terms = (1..=9).rev().map(|n| f64::from(2 * n * (2 * n + 1)));
+            let series = terms.fold(x.zeros_like() + 1.0, |sum, term| 1.0 - square * sum / term);
+            is_near.select(series, far.sin() / far).cast(dtype)
         })
     }
 
@@ -68,11 +68,7 @@ impl Tensor {
         let rhs = rhs.into();
         method("hypot", Location::caller(), || {
             let (x, y) = self.alike(rhs);
-            // Any scale gives the same result and the same derivatives.
-            let largest = x.abs().maximum(y.abs()).stop_gradient();
-            let fits = largest.gt(0) & largest.lt(f64::INFINITY);
-            let scale = fits.select(largest, 1);
-            ((x / scale).square() + (y / scale).square()).sqrt() * scale
+            with_slopes(x, y, |x, y| (length(x, y), direction(x, y).into()))
         })
     }
 
@@ -82,14 +78,17 @@ impl Tensor {
         let rhs = rhs.into();
         method("logaddexp", Location::caller(), || {
             let (x, y) = self.alike(rhs);
-            let apart = x - y;
-            // Of two equal infinities.
-            let same = apart.is_nan();
-            let rest = (-same.select(0, apart).abs()).exp().log1p();
-            let largest = x.maximum(y);
-            let none = largest.eq(f64::NEG_INFINITY);
-            // Of nothing but -inf it is -inf, and no derivative passes.
-            none.select(largest.stop_gradient(), largest + same.select(0, rest))
+            with_slopes(x, y, |x, y| {
+                let (apart, largest) = (x - y, x.maximum(y));
+                // Of two equal infinities.
+                let same = apart.is_nan();
+                let value = largest + same.select(0, (-apart.abs()).exp().log1p());
+                // Of nothing but -inf no derivative passes, and of two that are inf a half for each.
+                let none = largest.eq(f64::NEG_INFINITY);
+                let both = x.minimum(y).eq(f64::INFINITY);
+                let part = |apart: Tensor| none.select(0, both.select(0.5, apart.sigmoid()));
+                (value, [part(apart), part(y - x)])
+            })
         })
     }
 
@@ -287,6 +286,37 @@ fn bits_of(op: &'static str, x: Tensor) -> DType {
         DType::F8E4M3FN | DType::F8E5M2 => DType::I8,
         _ => not_a_float(op, x),
     }
+}
+
+/// The length of a vector of two elements.
+#[track_caller]
+fn length(x: Tensor, y: Tensor) -> Tensor {
+    // Any scale gives the same result and the same derivatives.
+    let largest = x.abs().maximum(y.abs()).stop_gradient();
+    let fits = largest.gt(0) & largest.lt(f64::INFINITY);
+    let scale = fits.select(largest, 1);
+    ((x / scale).square() + (y / scale).square()).sqrt() * scale
+}
+
+/// A vector of two elements over its length, and 0 of 0. It moves across itself, which is written as it
+/// is: as derivatives of quotients the parts along it would cancel.
+#[track_caller]
+fn direction(x: Tensor, y: Tensor) -> (Tensor, Tensor) {
+    let value = |(x, y): (Tensor, Tensor)| {
+        let length = length(x, y);
+        let over = |x: Tensor| {
+            let quotient = lax::binary(Binary::DivOrZero, x, length);
+            x.abs().eq(f64::INFINITY).select(x.sign(), quotient)
+        };
+        (over(x), over(y))
+    };
+    let with_tangent = move |(x, y): (Tensor, Tensor), t: (Tensor, Tensor)| {
+        let (a, b) = value((x, y));
+        let across = scaled(t.0, b) - scaled(t.1, a);
+        let turn = lax::binary(Binary::DivOrZero, across, length(x, y));
+        ((a, b), (scaled(turn, b), -scaled(turn, a)))
+    };
+    custom_jvp(value, with_tangent)((x, y))
 }
 
 fn not_a_float(op: &'static str, x: Tensor) -> ! {

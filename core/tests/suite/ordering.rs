@@ -334,10 +334,13 @@ fn sums_of_exponentials_with_weights() {
         weighted(&[-INF, -INF], &[1., 2.]),
         [vec![-INF], vec![0., 0.], vec![0., 0.]]
     );
+    // Of nothing it has the slope of a logarithm at 0.
     assert_eq!(
         weighted(&[5., 1.], &[0., 0.]),
-        [vec![-INF], vec![0., 0.], vec![0., 0.]]
+        [vec![-INF], vec![0., 0.], vec![INF, INF]]
     );
+    let ones = weighted(&[0., 0., 0.], &[2., 0., 5.]);
+    assert_eq!(ones[2], [1. / 7.; 3]);
     // What has no weight may be anything.
     let some = weighted(&[f64::NAN, 1000.], &[0., 1.]);
     assert_eq!(some[0], [1000.]);

@@ -60,6 +60,21 @@ impl Lowering<'_> {
         )
     }
 
+    /// The inverse tangent of f64, of which XLA would make [`Lowering::atan2`] with a constant.
+    pub(super) fn atan(&mut self, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
+        let text = tensor_type(ty);
+        let one = self.assign(&format!("stablehlo.constant dense<1.0> : {text}"), loc);
+        self.atan2(ty, [x, one], loc)
+    }
+
+    /// The angle of f64 coordinates. XLA's CPU compiler gives wrong numbers, in arrays of more than about
+    /// 32 elements, where it knows the second to be 1.
+    pub(super) fn atan2(&mut self, ty: &TensorType, [y, x]: [Ssa; 2], loc: Loc) -> Ssa {
+        let text = tensor_type(ty);
+        let x = self.assign(&format!("stablehlo.optimization_barrier {x} : {text}"), loc);
+        self.assign(&format!("stablehlo.atan2 {y}, {x} : {text}"), loc)
+    }
+
     /// The bits of a 4-bit integer that are set: XLA counts those of eight bits, the sign repeated.
     pub(super) fn population_of_4(&mut self, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let narrow = tensor_type(ty);
