@@ -139,7 +139,14 @@ fn everything(program: &Program, seen: &mut Vec<String>) -> Caught<()> {
         oracle = Oracle::new(single, &inputs(program), 4);
         let found = device_values(program, &Layout::single(), Kind::OneDevice)?;
         let found = found.map_err(|error| refused("one device", &error))?;
-        compare(program, single, oracle.as_ref(), &found, Kind::OneDevice, seen)?;
+        compare(
+            program,
+            single,
+            oracle.as_ref(),
+            &found,
+            Kind::OneDevice,
+            seen,
+        )?;
         one = Some(found);
     }
     let is_same = single.is_some_and(|single| single.to_string() == graph.to_string());
