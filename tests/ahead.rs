@@ -372,13 +372,24 @@ fn a_worker_ends_with_its_parent() {
             std::thread::sleep(Duration::from_millis(10));
         }
     };
-    // The folder of a worker is there while it works.
-    let works = || fs::read_dir(folder.path()).unwrap().next().is_some();
-    wait_until(&works);
-    std::thread::sleep(Duration::from_millis(100));
+    // It has much to load before it can end by itself.
+    wait_until(&|| has_child(parent.id()));
     parent.kill().unwrap();
     parent.wait().unwrap();
-    wait_until(&|| !works());
+    // The folder of a worker is there while it works.
+    wait_until(&|| fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
+/// Whether any process is a child of this one, by the system's table of processes.
+fn has_child(parent: u32) -> bool {
+    let parent_of = |status: String| {
+        // `pid (name) state parent ...`, and a name may be anything.
+        let (_, rest) = status.rsplit_once(')')?;
+        rest.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut status = processes.filter_map(|p| fs::read_to_string(p.path().join("stat")).ok());
+    status.any(|status| parent_of(status) == Some(parent))
 }
 
 /// A variable that somebody set does not make a worker, and never runs the program as if it were not there.
