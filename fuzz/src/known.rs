@@ -10,23 +10,31 @@ struct Known {
     is: fn(&Program, &Failure) -> bool,
 }
 
-const KNOWN: &[Known] = &[Known {
-    name: "NaN is lost by a maximum over devices",
-    is: |program, failure| {
-        let lost =
-            failure.kind == Kind::Replicas || failure.message.contains("NaN by the interpreter");
-        lost && uses(
-            program,
-            &[
-                "reduce_max",
-                "reduce_min",
-                "cumulative_max",
-                "cumulative_min",
-                "reduce_window_m",
-            ],
-        )
+const KNOWN: &[Known] = &[
+    Known {
+        name: "NaN is lost by a maximum over devices",
+        is: |program, failure| {
+            let nan = failure.message.contains("NaN by the interpreter");
+            (nan || failure.kind == Kind::Replicas) && uses(program, MAXIMA)
+        },
     },
-}];
+    Known {
+        name: "polygamma at infinity is NaN",
+        is: |program, failure| failure.message.contains("is NaN") && uses(program, &["polygamma"]),
+    },
+];
+
+/// What compares elements that may be on different devices.
+const MAXIMA: &[&str] = &[
+    "reduce_max",
+    "reduce_min",
+    "reduce_window_max",
+    "reduce_window_min",
+    "cumulative_max",
+    "cumulative_min",
+    "pmax",
+    "pmin",
+];
 
 /// The name of the kind that a failure is of.
 pub fn known(program: &Program, failure: &Failure) -> Option<&'static str> {

@@ -96,7 +96,7 @@ fn run(options: &Options) -> io::Result<Report> {
     };
     let (next, report) = (AtomicU64::new(0), Mutex::new(Report::default()));
     let work = || -> io::Result<()> {
-        let mut worker = Worker::new(Duration::from_secs(options.limit));
+        let mut worker = Worker::new(Duration::from_secs(options.limit))?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if ends(number) {

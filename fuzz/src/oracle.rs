@@ -135,6 +135,11 @@ impl Observer for Noise {
         {
             self.undefined |= x[0].floats().into_iter().any(|v| !holds(*to, v.trunc()));
         }
+        // Padding is nothing to some algorithms and zeros, which an infinite number makes NaN, to others.
+        if let Op::Conv(_) = op {
+            let mut numbers = x.iter().flat_map(Array::floats);
+            self.undefined |= numbers.any(|v| !v.is_finite());
+        }
         if self.silent {
             return;
         }

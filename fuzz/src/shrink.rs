@@ -19,29 +19,41 @@ pub fn shrink(
 ) -> (Program, Failure) {
     let started = Instant::now();
     let (mut best, mut why) = (program.clone(), failure.clone());
-    let steps: [fn(&Program) -> Vec<Program>; 6] = [bodies, forms, inputs, places, sizes, numbers];
+    let steps: [fn(&Program) -> Candidates<'_>; 6] =
+        [bodies, forms, inputs, places, sizes, numbers];
     loop {
-        let mut better = None;
-        'steps: for step in steps {
-            for candidate in step(&best) {
-                if started.elapsed() > within {
-                    return (best, why);
+        let mut smaller = false;
+        for step in steps {
+            // What was no smaller program before the last cut is not likely to be one after it.
+            let mut tried = 0;
+            loop {
+                let mut found = None;
+                let of = best.clone();
+                for candidate in step(&of).skip(tried) {
+                    if started.elapsed() > within {
+                        return (best, why);
+                    }
+                    if candidate != best
+                        && let Some(failure) = check(&candidate).filter(|f| is_same(&why, f))
+                    {
+                        found = Some((candidate, failure));
+                        break;
+                    }
+                    tried += 1;
                 }
-                if candidate == best {
-                    continue;
-                }
-                if let Some(found) = check(&candidate).filter(|found| is_same(&why, found)) {
-                    better = Some((candidate, found));
-                    break 'steps;
-                }
+                let Some(found) = found else { break };
+                (best, why) = found;
+                smaller = true;
             }
         }
-        match better {
-            Some(found) => (best, why) = found,
-            None => return (best, why),
+        if !smaller {
+            return (best, why);
         }
     }
 }
+
+/// Programs that may fail like another one, made when they are asked for.
+type Candidates<'a> = Box<dyn Iterator<Item = Program> + 'a>;
 
 /// Whether a failure is likely to have the same cause.
 fn is_same(a: &Failure, b: &Failure) -> bool {
@@ -52,16 +64,16 @@ fn is_same(a: &Failure, b: &Failure) -> bool {
     }
 }
 
-fn bodies(program: &Program) -> Vec<Program> {
+fn bodies(program: &Program) -> Candidates<'_> {
     let blocks = smaller(&program.body);
     let with = |body| Program {
         body,
         ..program.clone()
     };
-    blocks.into_iter().map(with).collect()
+    Box::new(blocks.into_iter().map(with))
 }
 
-fn forms(program: &Program) -> Vec<Program> {
+fn forms(program: &Program) -> Candidates<'_> {
     let with = |form| Program {
         form,
         ..program.clone()
@@ -88,13 +100,13 @@ fn forms(program: &Program) -> Vec<Program> {
             ..program.clone()
         });
     }
-    all
+    Box::new(all.into_iter())
 }
 
 /// Without inputs that nobody reads.
-fn inputs(program: &Program) -> Vec<Program> {
+fn inputs(program: &Program) -> Candidates<'_> {
     let body = without_unused(program.body.clone());
-    let without = |input: usize| {
+    let without = move |input: usize| {
         if program.inputs.len() < 2 {
             return None;
         }
@@ -107,11 +119,11 @@ fn inputs(program: &Program) -> Vec<Program> {
         }
         Some(smaller)
     };
-    (0..program.inputs.len()).filter_map(without).collect()
+    Box::new((0..program.inputs.len()).filter_map(without))
 }
 
 /// Fewer devices, fewer annotations.
-fn places(program: &Program) -> Vec<Program> {
+fn places(program: &Program) -> Candidates<'_> {
     let mut all = Vec::new();
     for i in 0..program.inputs.len() {
         if program.inputs[i].split.is_some() {
@@ -155,11 +167,11 @@ fn places(program: &Program) -> Vec<Program> {
         other.place.gspmd = false;
         all.push(other);
     }
-    all
+    Box::new(all.into_iter())
 }
 
 /// Smaller dimensions.
-fn sizes(program: &Program) -> Vec<Program> {
+fn sizes(program: &Program) -> Candidates<'_> {
     let mut sizes: Vec<usize> = program
         .inputs
         .iter()
@@ -172,11 +184,9 @@ fn sizes(program: &Program) -> Vec<Program> {
     sizes.dedup();
     sizes.retain(|&size| size > 1);
     let pairs = sizes
-        .iter()
-        .flat_map(|&from| [(from, 1), (from, from / 2), (from, from - 1)]);
-    pairs
-        .filter_map(|(from, to)| with_size(program, from, to))
-        .collect()
+        .into_iter()
+        .flat_map(|from| [(from, 1), (from, from / 2), (from, from - 1)]);
+    Box::new(pairs.filter_map(|(from, to)| with_size(program, from, to)))
 }
 
 fn with_size(program: &Program, from: usize, to: usize) -> Option<Program> {
@@ -243,7 +253,7 @@ fn retyped(block: &mut Block, place: &Place) -> Option<()> {
 }
 
 /// Simpler numbers.
-fn numbers(program: &Program) -> Vec<Program> {
+fn numbers(program: &Program) -> Candidates<'_> {
     let mut all = Vec::new();
     for (i, input) in program.inputs.iter().enumerate() {
         let mut with = |values: Vec<f64>| {
@@ -269,5 +279,5 @@ fn numbers(program: &Program) -> Vec<Program> {
             }
         }
     }
-    all
+    Box::new(all.into_iter())
 }

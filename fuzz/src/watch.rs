@@ -16,6 +16,7 @@ pub const WORKER: &str = "--worker";
 
 /// A worker, which is started again when it has ended.
 pub struct Worker {
+    command: Box<dyn Fn() -> Command>,
     limit: Duration,
     running: Option<Running>,
 }
@@ -29,10 +30,28 @@ struct Running {
 }
 
 impl Worker {
-    /// One that may take so long for a program.
-    pub fn new(limit: Duration) -> Self {
-        let running = None;
-        Worker { limit, running }
+    /// One that is this program, and may take so long for a program.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not say which program this is.
+    pub fn new(limit: Duration) -> io::Result<Self> {
+        let this = std::env::current_exe()?;
+        let command = move || {
+            let mut command = Command::new(&this);
+            command.arg(WORKER).env("TF_CPP_MIN_LOG_LEVEL", "2");
+            command
+        };
+        Ok(Self::of(command, limit))
+    }
+
+    /// One that another command starts.
+    pub fn of(command: impl Fn() -> Command + 'static, limit: Duration) -> Self {
+        Worker {
+            command: Box::new(command),
+            limit,
+            running: None,
+        }
     }
 
     /// Checks a program.
@@ -68,7 +87,7 @@ impl Worker {
     fn ask(&mut self, request: &Request) -> io::Result<Result<Answer, Failure>> {
         let mut running = match self.running.take() {
             Some(running) => running,
-            None => Running::start()?,
+            None => Running::start((self.command)())?,
         };
         let line = serde_json::to_string(request)?;
         // A process that has ended answers nothing.
@@ -110,10 +129,8 @@ fn failed(failure: Failure) -> Answer {
 }
 
 impl Running {
-    fn start() -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg(WORKER)
-            .env("TF_CPP_MIN_LOG_LEVEL", "2")
+    fn start(mut command: Command) -> io::Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -160,7 +160,7 @@ fn next_after(a: f64, b: f64, dtype: DType) -> f64 {
 
 /// By the series `2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (2n+1)!!`, all terms of one sign.
 fn erf(x: f64) -> f64 {
-    if x.abs() > 6.0 {
+    if x.is_nan() || x.abs() > 6.0 {
         return x.signum();
     }
     let (mut term, mut sum, mut n) = (x, 0.0, 0.0);

@@ -18,6 +18,7 @@ pub(super) fn conv(conv: &Conv, ty: TensorType, lhs: &Array, rhs: &Array) -> Arr
     let batch = lhs.ty.shape[conv.lhs.batch] / conv.batch_groups;
     let kernel: Vec<usize> = conv.rhs.spatial.iter().map(|&d| rhs.ty.shape[d]).collect();
     let mut result = Array::from_fn(ty.clone(), |_| Number::Int(0));
+    // Products are summed as exactly as those of a dot, and rounded once.
     for i in indices(&ty.shape) {
         let feature = i[conv.out.feature];
         let slot = &mut result.data[offset(&i, &ty.shape)];
@@ -44,12 +45,10 @@ pub(super) fn conv(conv: &Conv, ty: TensorType, lhs: &Array, rhs: &Array) -> Arr
             });
             if reached {
                 let product = binary(Binary::Mul, lhs.at(&from), rhs.at(&at), ty.dtype);
-                *slot = fit(
-                    binary(Binary::Add, *slot, fit(product, ty.dtype), ty.dtype),
-                    ty.dtype,
-                );
+                *slot = binary(Binary::Add, *slot, product, ty.dtype);
             }
         }
+        *slot = fit(*slot, ty.dtype);
     }
     result
 }
