@@ -1,6 +1,6 @@
 //! Faults that are known and not yet mended: the list is to become empty.
 
-use crate::check::{Failure, Kind, traced};
+use crate::check::{Failure, traced};
 use crate::program::Program;
 
 /// A kind of fault.
@@ -10,31 +10,10 @@ struct Known {
     is: fn(&Program, &Failure) -> bool,
 }
 
-const KNOWN: &[Known] = &[
-    Known {
-        name: "NaN is lost by a maximum over devices",
-        is: |program, failure| {
-            let nan = failure.message.contains("NaN by the interpreter");
-            (nan || failure.kind == Kind::Replicas) && uses(program, MAXIMA)
-        },
-    },
-    Known {
-        name: "polygamma at infinity is NaN",
-        is: |program, failure| failure.message.contains("is NaN") && uses(program, &["polygamma"]),
-    },
-];
-
-/// What compares elements that may be on different devices.
-const MAXIMA: &[&str] = &[
-    "reduce_max",
-    "reduce_min",
-    "reduce_window_max",
-    "reduce_window_min",
-    "cumulative_max",
-    "cumulative_min",
-    "pmax",
-    "pmin",
-];
+const KNOWN: &[Known] = &[Known {
+    name: "polygamma at infinity is NaN",
+    is: |program, failure| failure.message.contains("is NaN") && uses(program, &["polygamma"]),
+}];
 
 /// The name of the kind that a failure is of.
 pub fn known(program: &Program, failure: &Failure) -> Option<&'static str> {

@@ -1,26 +1,14 @@
 //! Programs are made, sent, cut down and printed as they should be; no device is needed for that.
 
-use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use shardax_fuzz::check::{Failure, Kind, inputs, traced};
+use shardax_fuzz::check::{Kind, inputs, traced};
 use shardax_fuzz::generate::generate;
-use shardax_fuzz::operations::{all, collectives};
 use shardax_fuzz::oracle::{Oracle, Verdict};
 use shardax_fuzz::print::print;
-use shardax_fuzz::program::{Program, visit};
-use shardax_fuzz::shrink::shrink;
+use shardax_fuzz::program::Program;
 use shardax_fuzz::watch::Worker;
-
-/// The operations and constructs of a program.
-fn names(program: &Program) -> Vec<String> {
-    let mut names = Vec::new();
-    visit(&program.body, &mut |statement| {
-        names.push(statement.action.name())
-    });
-    names
-}
 
 #[test]
 fn a_seed_is_one_program_that_can_be_sent() -> serde_json::Result<()> {
@@ -33,30 +21,6 @@ fn a_seed_is_one_program_that_can_be_sent() -> serde_json::Result<()> {
         assert_eq!(serde_json::to_string(&sent)?, text, "seed {seed}");
     }
     Ok(())
-}
-
-#[test]
-fn every_operation_and_construct_is_used() {
-    let mut wanted: BTreeSet<String> = all()
-        .chain(collectives())
-        .map(|o| o.name.to_owned())
-        .collect();
-    assert!(wanted.len() > 250, "{}", wanted.len());
-    let constructs = [
-        "Remat", "Scan", "Repeat", "While", "Branch", "Switch", "Batch", "Backward", "Forward",
-        "Gradient", "Region",
-    ];
-    wanted.extend(constructs.map(|name| format!("[{name}]")));
-    wanted.insert("annotate".to_owned());
-    for seed in 0..1500 {
-        if wanted.is_empty() {
-            break;
-        }
-        for name in names(&generate(seed)) {
-            wanted.remove(&name);
-        }
-    }
-    assert_eq!(wanted, BTreeSet::new(), "these are in no program");
 }
 
 #[test]
@@ -82,35 +46,6 @@ fn the_oracle_knows_a_wrong_number_from_a_rounded_one() {
         }
     }
     assert!(judged > 60, "{judged}");
-}
-
-#[test]
-fn what_fails_becomes_small() {
-    let has = |program: &Program| names(program).contains(&"[Remat]".to_owned());
-    let seed = (0..).find(|&seed| has(&generate(seed)) && names(&generate(seed)).len() > 6);
-    let program = generate(seed.expect("there is one"));
-    let failure = Failure {
-        kind: Kind::Layout,
-        message: "it has a remat".to_owned(),
-    };
-    let mut asked = 0;
-    let check = |program: &Program| {
-        asked += 1;
-        let fits = traced(program).is_ok_and(|traced| traced.is_ok());
-        (fits && has(program)).then(|| failure.clone())
-    };
-    let (small, _) = shrink(&program, &failure, Duration::from_secs(3600), check);
-    assert!(
-        names(&small).len() <= 2 && small.inputs.len() <= 1,
-        "{}",
-        print(&small)
-    );
-    assert!(
-        small.inputs.iter().all(|input| input.split.is_none()),
-        "{}",
-        print(&small)
-    );
-    assert!(asked > 5, "{asked}");
 }
 
 #[test]
