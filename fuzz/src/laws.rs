@@ -96,7 +96,8 @@ fn differences(program: &Program, seen: &mut Vec<String>) -> Result<(), Failure>
         let kind = Kind::Differences;
         Failure { kind, message }
     };
-    let is_off = |found: f64| !((found - slope(1)).abs() <= 20.0 * bound);
+    let is_near = |found: f64| (found - slope(1)).abs() <= 20.0 * bound;
+    let is_off = |found: f64| !is_near(found);
 
     let of = |x: &[Tensor], floats: Vec<Tensor>| {
         run::weighed(&run::program(&program, run::joined(x, &floats)))

@@ -290,10 +290,10 @@ fn backward_error(op: &Op) -> Option<f64> {
             Reducer::Sum | Reducer::Prod => 2.0,
             _ => return None,
         },
-        Op::Scatter { combine, .. } => match combine {
-            Combine::Add | Combine::Mul => 2.0,
-            _ => return None,
-        },
+        Op::Scatter {
+            combine: Combine::Add | Combine::Mul,
+            ..
+        } => 2.0,
         Op::DotGeneral(_) | Op::Conv(_) => 2.0,
         Op::Cholesky | Op::TriangularSolve(_) => 8.0,
         Op::Collective(collective) => match collective.kind {

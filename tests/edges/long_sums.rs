@@ -79,8 +79,11 @@ fn summed(w: Tensor, xs: Tensor) -> Tensor {
     scan(zero(), xs, |sum, x| (add_use(w, sum, x), ())).0
 }
 
+/// A function of a weight and of all x.
+type Loss = fn(Tensor, Tensor) -> Tensor;
+
 /// The sum of `w x` over all x, written in several ways.
-const LOSSES: [(&str, fn(Tensor, Tensor) -> Tensor); 7] = [
+const LOSSES: [(&str, Loss); 7] = [
     ("scan", summed),
     ("a loop in a loop", |w, xs| {
         let rows = xs.reshape([USES / 50, 50]);
@@ -107,7 +110,7 @@ const LOSSES: [(&str, fn(Tensor, Tensor) -> Tensor); 7] = [
 #[test]
 fn cotangents_of_what_is_used_often_do_not_stall() -> Result<()> {
     let gradients = |xs: Tensor| {
-        let of = |(_, loss): (&str, fn(Tensor, Tensor) -> Tensor)| {
+        let of = |(_, loss): (&str, Loss)| {
             [DType::BF16, DType::F16].map(|narrow| {
                 let of_narrow = grad(|w: Tensor| loss(w, xs))(Tensor::scalar(1, narrow));
                 // A master weight, cast as `Precision` does.

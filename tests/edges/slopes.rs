@@ -122,7 +122,7 @@ impl Kind {
     /// the type does not reach is infinite, or NaN where it has no infinity.
     fn fault(&self, found: f64, expected: f64, moved: f64, overflows: bool) -> Option<String> {
         let limit = self.largest * (1.0 - 2.0 * self.rounding);
-        if (overflows || expected.abs() > limit) && !(found.abs() < limit) {
+        if (overflows || expected.abs() > limit) && (found.is_nan() || found.abs() >= limit) {
             return None;
         }
         let bound = self.roundings * self.rounding * (expected.abs() + moved);

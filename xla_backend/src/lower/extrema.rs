@@ -125,7 +125,7 @@ impl Lowering<'_> {
         let (Some(from), Some(to)) = (ordered(ty), ordered(result)) else {
             return x;
         };
-        let keys = self.to_ordered((x, ty), extremum, loc);
+        let keys = self.order_floats((x, ty), extremum, loc);
         let scalar = tensor_type(&TensorType::scalar(from.dtype));
         let neutral = ordered_neutral(extremum, ty.dtype);
         let initial = self.assign(
@@ -140,7 +140,7 @@ impl Lowering<'_> {
             tensor_type(&to)
         );
         let reduced = self.assign(&text, loc);
-        self.from_ordered(reduced, result, loc)
+        self.restore_floats(reduced, result, loc)
     }
 
     /// A scatter of the integers that stand for floats.
@@ -158,9 +158,9 @@ impl Lowering<'_> {
             return x[0];
         };
         let operands = [
-            self.to_ordered((x[0], table), extremum, loc),
+            self.order_floats((x[0], table), extremum, loc),
             x[1],
-            self.to_ordered((x[2], updates), extremum, loc),
+            self.order_floats((x[2], updates), extremum, loc),
         ];
         let types = [&tables, indices, &rows].map(tensor_type).join(", ");
         let functional = format!("({types}) -> {}", tensor_type(&tables));
@@ -169,7 +169,7 @@ impl Lowering<'_> {
             let what = (&Joined(&operands) as &dyn Piece, combine, tables.dtype);
             scatter(out, &numbers, what, &functional);
         });
-        self.from_ordered(ssa, table, loc)
+        self.restore_floats(ssa, table, loc)
     }
 
     /// An extremum over the devices of groups, of what each of them has.
@@ -183,16 +183,16 @@ impl Lowering<'_> {
         let Some(keys) = ordered(ty) else {
             return x;
         };
-        let x = self.to_ordered((x, ty), extremum, loc);
+        let x = self.order_floats((x, ty), extremum, loc);
         let spelled = tensor_type(&keys);
         let functional = format!("({spelled}) -> {spelled}");
         let what = (x, keys.dtype, extremum.name());
         let reduced = self.reducing("all_reduce", what, attributes, &functional, loc);
-        self.from_ordered(reduced, ty, loc)
+        self.restore_floats(reduced, ty, loc)
     }
 
     /// Floats as the integers that are ordered as they are.
-    fn to_ordered(&mut self, (x, ty): (Ssa, &TensorType), extremum: Extremum, loc: Loc) -> Ssa {
+    fn order_floats(&mut self, (x, ty): (Ssa, &TensorType), extremum: Extremum, loc: Loc) -> Ssa {
         let Some((float, integer, magnitude)) = ordered_type(ty.dtype) else {
             return x;
         };
@@ -225,7 +225,7 @@ impl Lowering<'_> {
     }
 
     /// The floats that integers stand for.
-    fn from_ordered(&mut self, x: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
+    fn restore_floats(&mut self, x: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
         let Some((float, integer, magnitude)) = ordered_type(ty.dtype) else {
             return x;
         };
