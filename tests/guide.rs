@@ -26,7 +26,7 @@ fn told(chapter: &str) -> Vec<Told> {
     told
 }
 
-/// A line without numbers that rounding decides: those of the form `9e-8`.
+/// A line without numbers that rounding decides: those of the form `9e-8`, and differences of 0.
 fn without_rounding(line: &str) -> Vec<&str> {
     let rounded = |word: &str| match word.split_once("e-") {
         Some((digit, power)) => {
@@ -34,7 +34,7 @@ fn without_rounding(line: &str) -> Vec<&str> {
                 |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
             is_number(digit) && is_number(power)
         }
-        None => false,
+        None => word == "0",
     };
     line.split_whitespace()
         .map(|w| if rounded(w) { "*" } else { w })
