@@ -18,8 +18,8 @@ use shardax_pjrt::find::{Environment, hex};
 
 use crate::error::{Error, Result};
 
-/// Changes whenever an entry, or what a key is made of, gets another meaning; older entries are then never found and
-/// go with time.
+/// Changes whenever an entry (so also the order that `LoadedExecutable::serialize` writes), or what a key is made of, gets
+/// another meaning; older entries are then never found and go with time.
 const FORMAT_VERSION: u32 = 3;
 const MAGIC: &[u8; 8] = b"shardax\0";
 /// Magic, version, key, length of the payload, SHA-256 of the payload.
