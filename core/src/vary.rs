@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::context::{in_region, manual_axes};
+use crate::context::{in_region, is_manual, manual_axes};
 use crate::error::{ErrorKind, Source};
 use crate::graph::Graph;
 use crate::op::{
@@ -137,7 +137,35 @@ fn mark(operands: &mut Operands, vary: &[Varying], wanted: &[Varying], source: S
     }
 }
 
-fn varying_over(x: Tensor, own: Varying, wanted: Varying, source: Source) -> Tensor {
+/// Tensors whose elements `combine` combines with each other, varying as what it makes of them does.
+pub(crate) fn settled_elements(
+    mut xs: Vec<Tensor>,
+    combine: impl Fn(&[Tensor]) -> Vec<Tensor>,
+    source: Source,
+) -> Vec<Tensor> {
+    if !is_manual() {
+        return xs;
+    }
+    loop {
+        let found = region(|| {
+            let own: Vec<Tensor> = xs.iter().map(|x| input(x.ty())).collect();
+            let combined = combine(&own);
+            combined.iter().map(|t| t.ty().varying).collect::<Vec<_>>()
+        });
+        let mut is_settled = true;
+        for (x, found) in xs.iter_mut().zip(found.result) {
+            let own = x.ty().varying;
+            is_settled &= found.is_within(own);
+            *x = varying_over(*x, own, found, source);
+        }
+        if is_settled {
+            return xs;
+        }
+    }
+}
+
+/// `x`, marked as varying over these axes too.
+pub(crate) fn varying_over(x: Tensor, own: Varying, wanted: Varying, source: Source) -> Tensor {
     let missing = wanted.without(own);
     if missing.is_empty() {
         return x;

@@ -11,6 +11,7 @@ use crate::op::{Binary, Comparison, Cumulative, Dims, Reducer};
 use crate::trace::{fail_at, method};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
+use crate::vary::{settled_elements, varying_over};
 
 macro_rules! running {
     ($($(#[$doc:meta])* $name:ident $reversed:ident $reducer:ident),* $(,)?) => {
@@ -182,7 +183,10 @@ pub fn associative_scan<T: Tree<Tensor>>(
             false => leaves,
         };
         let combine = |earlier: &[Tensor], later: &[Tensor]| {
-            let combined = f(xs.with_leaves(earlier), xs.with_leaves(later)).leaves();
+            let mut combined = f(xs.with_leaves(earlier), xs.with_leaves(later)).leaves();
+            for (leaf, given) in combined.iter_mut().zip(earlier) {
+                *leaf = varying_over(*leaf, leaf.ty().varying, given.ty().varying, source);
+            }
             let types = |leaves: &[Tensor]| leaves.iter().map(|t| t.ty()).collect::<Vec<_>>();
             let (given, returned) = (types(earlier), types(&combined));
             if given != returned {
@@ -199,6 +203,11 @@ pub fn associative_scan<T: Tree<Tensor>>(
                 fail_at(ErrorKind::Shape { op, problem }, None, source)
             }
             combined
+        };
+        let any_two = |leaves: &[Tensor]| f(xs.with_leaves(leaves), xs.with_leaves(leaves)).leaves();
+        let leaves = match sizes.first().map(size_of) {
+            Some(2..) => settled_elements(leaves, any_two, source),
+            _ => leaves,
         };
         let scanned = halving(&combine, turned(leaves), &dims);
         xs.with_leaves(&turned(scanned))
