@@ -347,6 +347,7 @@ fn examples() -> Vec<Example> {
         dims: smallvec![Dim::Logical("batch")],
         role: Role::Activation,
         leaf: None,
+        leaves_batch_open: false,
     };
     add(family, Op::Shard(Box::new(constraint)), vec![f32(&[4])]);
     add(family, Op::OptimizationBarrier, vec![f32(&[4])]);

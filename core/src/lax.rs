@@ -185,6 +185,17 @@ pub(crate) fn pad(x: Tensor, value: Tensor, low: Dims, high: Dims, interior: Dim
     emit1(op, &[x, value], Location::caller())
 }
 
+/// Padding of one dimension, before and after it.
+#[track_caller]
+pub(crate) fn pad_dim(x: Tensor, dim: usize, [low, high]: [usize; 2], value: Tensor) -> Tensor {
+    let at = |count: usize| {
+        let mut dims: Dims = smallvec![0; x.ty().rank()];
+        dims[dim] = count;
+        dims
+    };
+    pad(x, value, at(low), at(high), at(0))
+}
+
 #[track_caller]
 pub(crate) fn concatenate(parts: &[Tensor], dimension: usize) -> Tensor {
     emit1(Op::Concatenate(dimension), parts, Location::caller())

@@ -8,11 +8,13 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod catalogue;
 mod collective;
 mod context;
 mod dtype;
 mod error;
+mod expand;
 mod float8;
 mod function;
 mod graph;
@@ -33,6 +35,7 @@ mod types;
 mod vary;
 mod varying;
 
+pub use blocks::block_count;
 pub use catalogue::{OpInfo, Rule, catalogue};
 pub use collective::{
     all_gather, all_gather_invariant, all_to_all, assume_invariant, axis_index, axis_size,
@@ -41,6 +44,7 @@ pub use collective::{
 pub use context::{layout, under};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
+pub use expand::cumulative_in_blocks;
 pub use float8::{F8E4M3FN, F8E5M2};
 pub use function::{Function, On, Traced, trace, trace_like, trace_under};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};
@@ -51,6 +55,7 @@ pub use op::{
     HostClosure, HostFunction, Manual, ManualAxis, Memory, Name, Op, Policy, Reducer, Remat, Scan,
     Sort, Target, TriangularSolve, Unary, While, Window,
 };
+pub use rules::split;
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};
 pub use tensor::{

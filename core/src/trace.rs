@@ -20,6 +20,7 @@ use crate::graph::{Equation, Graph, Scope, ValueId, Values};
 use crate::literal::Number;
 use crate::op::{Constraint, Dims, Op};
 use crate::rules::shape::{self, Types};
+use crate::rules::split::{self, Entries, Resolve};
 use crate::simplify::Simplifier;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -45,6 +46,8 @@ struct Frame {
     /// Outer tensors that became the last inputs of the graph, in order.
     captures: Vec<Tensor>,
     captured: FxHashMap<Tensor, ValueId>,
+    /// Inputs that stand for an outer tensor, as the arguments of a function that is differentiated do.
+    stands_for: FxHashMap<ValueId, Tensor>,
     simplifier: Simplifier,
 }
 
@@ -110,6 +113,7 @@ fn within_frame<R>(isolated: bool, f: impl FnOnce() -> R) -> Region<R> {
             graph: Graph::default(),
             captures: Vec::new(),
             captured: FxHashMap::default(),
+            stands_for: FxHashMap::default(),
             simplifier: Simplifier::default(),
         });
     });
@@ -338,6 +342,13 @@ fn oversized(op: &'static str, ty: &TensorType) -> shape::Fault {
 /// A new input of the innermost frame.
 pub(crate) fn input(ty: TensorType) -> Tensor {
     top(|frame| Tensor::new(frame.id, frame.graph.new_input(ty)))
+}
+
+/// A new input of the innermost frame that stands for an outer tensor of this type.
+pub(crate) fn input_for(outer: Tensor, ty: TensorType) -> Tensor {
+    let input = input(ty);
+    top(|frame| frame.stands_for.insert(input.value, outer));
+    input
 }
 
 #[track_caller]
@@ -604,4 +615,27 @@ pub(crate) fn make_room(equations: usize) {
 /// The innermost frame's handle for one of its values.
 pub(crate) fn handle(value: ValueId) -> Tensor {
     top(|frame| Tensor::new(frame.id, value))
+}
+
+/// How `x` is split, by dimension, as far as what is written so far tells.
+pub(crate) fn split_of(x: Tensor, resolve: Resolve) -> Entries {
+    FRAMES.with_borrow(|frames| split_within(frames, x, resolve))
+}
+
+fn split_within(frames: &[Frame], x: Tensor, resolve: Resolve) -> Entries {
+    let Some(at) = frames.iter().rposition(|frame| frame.id == x.frame) else {
+        // Whatever else reads it says that it is gone.
+        return split::unknown(0);
+    };
+    let frame = &frames[at];
+    let outer = |input: ValueId| {
+        let captured = || frame.captured.iter().find(|(_, value)| **value == input);
+        let outer = frame.stands_for.get(&input).copied();
+        let outer = outer.or_else(|| captured().map(|(outer, _)| *outer));
+        outer.map_or_else(
+            || split::unknown(frame.graph.ty(input).rank()),
+            |outer| split_within(&frames[..at], outer, resolve),
+        )
+    };
+    split::split_of(&frame.graph, x.value, &outer, resolve)
 }

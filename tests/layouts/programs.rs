@@ -6,7 +6,7 @@
 
 use shardax::prelude::*;
 use shardax::xla::Result;
-use shardax::{cond, vmap};
+use shardax::{associative_scan, cond, vmap};
 
 use super::{Dice, rounds};
 
@@ -23,7 +23,7 @@ enum Step {
     Remat(Vec<Step>, usize),
 }
 
-const OPERATIONS: [fn(Tensor, Tensor) -> Tensor; 24] = [
+const OPERATIONS: [fn(Tensor, Tensor) -> Tensor; 30] = [
     |a, b| a * b,
     |a, b| (a + b).sin(),
     |a, b| a.maximum(b),
@@ -60,7 +60,19 @@ const OPERATIONS: [fn(Tensor, Tensor) -> Tensor; 24] = [
     |a, b| a.dynamic_update(0, b.argmax(0).index(0, 3), b.slice(0, 2..4)),
     |a, b| a.tril(1) + b.exp() * 0.1,
     |a, b| (a.logsumexp(1).expand_dims(1) - b).tanh(),
+    |a, b| a.cumsum(0) * 0.2 + b.cumsum_reverse(1) * 0.1,
+    |a, b| (a * 0.5).cumprod_reverse(1) * b,
+    |a, b| a.cummax(1) - b.cummin_reverse(0),
+    |a, b| (a.cumlogsumexp(1) - b).tanh(),
+    |a, b| states((a.sin(), b)).1 * 0.2,
+    |a, b| concatenate([a.slice(0, 1..), b.slice(0, ..1)], 0),
 ];
+
+/// The states of `h[i] = a[i] h[i + 1] + b[i]`.
+fn states(rows: (Tensor, Tensor)) -> (Tensor, Tensor) {
+    let then = |(a, b): (Tensor, Tensor), (c, d): (Tensor, Tensor)| (a * c, b * c + d);
+    associative_scan(then, rows, 0, true)
+}
 
 /// Annotations of a value over the axes `a` (2) and `b` (4).
 const ANNOTATIONS: [[Dim; 2]; 8] = [

@@ -204,6 +204,18 @@ named! {
 }
 
 impl Reducer {
+    /// What it does with two elements.
+    pub const fn binary(self) -> Binary {
+        match self {
+            Reducer::And => Binary::And,
+            Reducer::Max => Binary::Max,
+            Reducer::Min => Binary::Min,
+            Reducer::Or => Binary::Or,
+            Reducer::Prod => Binary::Mul,
+            Reducer::Sum => Binary::Add,
+        }
+    }
+
     /// The name of a reduction over dimensions.
     pub const fn reduce_name(self) -> &'static str {
         match self {

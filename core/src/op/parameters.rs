@@ -173,6 +173,26 @@ pub struct Cumulative {
     pub reverse: bool,
 }
 
+impl Cumulative {
+    /// The windows of a dimension of `size` elements that reach from the first element to each.
+    pub fn window(&self, rank: usize, size: usize) -> Window {
+        let ones = || Dims::from_elem(1, rank);
+        let mut window = Window {
+            sizes: ones(),
+            strides: ones(),
+            padding: SmallVec::from_elem((0, 0), rank),
+            base_dilation: ones(),
+            window_dilation: ones(),
+        };
+        window.sizes[self.dim] = size;
+        window.padding[self.dim] = match self.reverse {
+            false => (size - 1, 0),
+            true => (0, size - 1),
+        };
+        window
+    }
+}
+
 /// Operands put in the order of the first of them, along one dimension. The sort is stable; floats
 /// are ordered with NaN last (first when descending), and -0 equals 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -229,6 +249,9 @@ pub struct Constraint {
     pub role: Role,
     /// Of a leaf, its path in the tree or the layer that it was taken from.
     pub leaf: Option<Arc<str>>,
+    /// Whether a batch's dimension stays open, whatever `vmap` calls it: what is stated of a value that
+    /// the user does not see holds for the dimensions it is stated for, and for no others.
+    pub leaves_batch_open: bool,
 }
 
 /// What a value is called.

@@ -197,7 +197,13 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
                     *dim = Dim::Unsharded;
                 }
             }
-            dims.insert(d, batch.name);
+            dims.insert(
+                d,
+                match constraint.leaves_batch_open {
+                    true => Dim::Open,
+                    false => batch.name,
+                },
+            );
             let constraint = Constraint {
                 dims,
                 // It is another array now, of several parameters.

@@ -1,7 +1,7 @@
 //! The rules of primitives.
 //!
-//! `shape`, `jvp`, `transpose` and `batch` each have one match over all of them; what takes more
-//! than a few lines there stands in a file of its family.
+//! `shape`, `jvp`, `transpose`, `batch` and `split` each have one match over all of them; what takes
+//! more than a few lines there stands in a file of its family.
 
 pub(crate) mod batch;
 mod collective;
@@ -13,5 +13,6 @@ mod linalg;
 mod order;
 mod product;
 pub(crate) mod shape;
+pub mod split;
 pub(crate) mod transpose;
 mod window;

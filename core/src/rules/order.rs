@@ -6,7 +6,8 @@
 
 use smallvec::SmallVec;
 
-use super::product::padded;
+use super::product::{padded, pair};
+use crate::blocks::{Blocks, Combine, Scanned};
 use crate::dtype::DType;
 use crate::lax;
 use crate::op::{Binary, Comparison, Cumulative, Reducer, Sort};
@@ -53,22 +54,14 @@ pub(super) fn jvp_cumulative(cumulative: Cumulative, x: Tensor, t: Tensor, y: Te
 pub(super) fn segmented_product(segments: Tensor, x: Tensor, reverse: bool) -> Tensor {
     let along = Along { dim: 0, reverse };
     let one = lax::full(1.into(), &x.ty());
-    let size = x.ty().shape[0];
-    if size == 0 {
+    if x.ty().shape[0] == 0 {
         return x;
     }
-    let same = |by: usize| along.same(segments, by);
-    let mut product = lax::select(same(1), along.earlier(x, 1, 1), one);
-    for by in steps(size) {
-        let earlier = lax::select(same(by), along.earlier(product, by, 1), one);
-        product = lax::mul(product, earlier);
-    }
-    product
-}
-
-/// 1, 2, 4, ... below `size`.
-fn steps(size: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(1), |by| Some(2 * by)).take_while(move |&by| by < size)
+    // Before the first element there is 1, whatever segment that is.
+    let [segment, earlier] = [along.earlier(segments, 1, 0), along.earlier(x, 1, 1)];
+    let is_same = lax::compare(Comparison::Eq, segment, segments);
+    let first = lax::select(is_same, earlier, one);
+    along.segments(segments, &[first], &[1], lax::mul)[0]
 }
 
 /// The way along a dimension.
@@ -79,13 +72,9 @@ struct Along {
 }
 
 impl Along {
-    fn size(self, x: Tensor) -> usize {
-        x.ty().shape[self.dim]
-    }
-
     /// For each element, the one `by` earlier; `value` where there is none.
     fn earlier(self, x: Tensor, by: usize, value: i64) -> Tensor {
-        let size = self.size(x);
+        let size = x.ty().shape[self.dim];
         let by = by.min(size);
         let (start, pad) = match self.reverse {
             false => (0, [by, 0]),
@@ -95,33 +84,72 @@ impl Along {
         padded(kept, self.dim, pad, value)
     }
 
-    /// Where an element equals the one `by` earlier.
-    fn same(self, x: Tensor, by: usize) -> Tensor {
-        let size = self.size(x);
-        let by = by.min(size);
-        let first = lax::slice_dim(x, self.dim, 0, size - by);
-        let second = lax::slice_dim(x, self.dim, by, size);
-        let pad = match self.reverse {
-            false => [by, 0],
-            true => [0, by],
+    /// What an associative function makes of each element of several tensors and all those before it.
+    /// Each tensor has a value that changes nothing on the left of the function.
+    fn scan(self, xs: &[Tensor], identity: &[i64], combine: Combine) -> Vec<Tensor> {
+        let steps = |xs: &[Tensor], dims: &[usize]| {
+            let along = Along {
+                dim: dims[0],
+                ..self
+            };
+            let size = xs[0].ty().shape[along.dim];
+            let mut found = xs.to_vec();
+            let mut by = 1;
+            while by < size {
+                let earlier = found.iter().zip(identity);
+                let earlier: Vec<Tensor> = earlier
+                    .map(|(&x, &value)| along.earlier(x, by, value))
+                    .collect();
+                found = combine(&earlier, &found);
+                by *= 2;
+            }
+            found
         };
-        padded(
-            lax::compare(Comparison::Eq, first, second),
-            self.dim,
-            pad,
-            0,
-        )
+        let dims = vec![self.dim; xs.len()];
+        let numbers = xs.iter().zip(identity);
+        let identity: Vec<Tensor> = numbers
+            .map(|(x, &value)| lax::full(value.into(), &TensorType::scalar(x.dtype())))
+            .collect();
+        let scanned = Scanned {
+            combine,
+            of_blocks: &steps,
+            of_whole: &steps,
+            of_split: &steps,
+            identity: Some(&identity),
+        };
+        Blocks::of(xs, &dims, self.reverse).scan(xs, &scanned)
+    }
+
+    /// [`Along::scan`] within segments, runs of equal `keys`, each by itself.
+    fn segments(
+        self,
+        keys: Tensor,
+        xs: &[Tensor],
+        identity: &[i64],
+        combine: impl Fn(Tensor, Tensor) -> Tensor,
+    ) -> Vec<Tensor> {
+        let within = |earlier: &[Tensor], later: &[Tensor]| {
+            let is_same = lax::compare(Comparison::Eq, earlier[0], later[0]);
+            let both = earlier[1..].iter().zip(&later[1..]).zip(identity);
+            let combined = both.map(|((&earlier, &later), &identity)| {
+                let nothing = lax::full(identity.into(), &earlier.ty());
+                combine(lax::select(is_same, earlier, nothing), later)
+            });
+            [later[0]].into_iter().chain(combined).collect()
+        };
+        let xs = [&[keys], xs].concat();
+        // Whatever key there is for nothing, nothing is combined.
+        let identity = [&[0], identity].concat();
+        self.scan(&xs, &identity, &within).split_off(1)
     }
 
     /// Products of pairs, as in `product.rs`.
     fn product(self, x: Tensor, t: Tensor) -> Tensor {
-        let (mut x, mut t) = (x, t);
-        for by in steps(self.size(x)) {
-            let (p, tp) = (self.earlier(x, by, 1), self.earlier(t, by, 0));
-            t = lax::add(lax::mul(tp, x), lax::mul(p, t));
-            x = lax::mul(p, x);
-        }
-        t
+        let pairs = |earlier: &[Tensor], later: &[Tensor]| {
+            let (p, t) = pair([earlier[0], earlier[1]], [later[0], later[1]]);
+            vec![p, t]
+        };
+        self.scan(&[x, t], &[1, 0], &pairs)[1]
     }
 
     /// The mean of the tangents of all elements so far that equal the extremum so far. The running
@@ -130,12 +158,8 @@ impl Along {
         let dtype = y.dtype();
         let wide = lax::accumulator(dtype);
         let attained = lax::convert(lax::compare(Comparison::Eq, x, y), wide);
-        let (mut count, mut total) = (attained, lax::mul(lax::convert(t, wide), attained));
-        for by in steps(self.size(y)) {
-            let same = lax::convert(self.same(y, by), wide);
-            let before = |x: Tensor| lax::add(x, lax::mul(self.earlier(x, by, 0), same));
-            (count, total) = (before(count), before(total));
-        }
-        lax::convert(lax::binary(Binary::Div, total, count), dtype)
+        let tangents = lax::binary(Binary::MulOrZero, lax::convert(t, wide), attained);
+        let sums = self.segments(y, &[attained, tangents], &[0, 0], lax::add);
+        lax::convert(lax::binary(Binary::Div, sums[1], sums[0]), dtype)
     }
 }

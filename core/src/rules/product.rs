@@ -2,10 +2,11 @@
 //!
 //! The sum over elements of a tangent times the product of all other elements. It is computed as
 //! products are multiplied, pair by pair, with `(p, t) (q, u) = (p q, t q + p u)`: without division,
-//! so that zeros among the elements, and derivatives of any order, are exact.
+//! so that zeros among the elements, and derivatives of any order, are exact. A tangent of 0 stays 0,
+//! whatever it meets.
 
 use crate::lax;
-use crate::op::Dims;
+use crate::op::{Binary, Dims};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
@@ -21,8 +22,7 @@ pub(super) fn jvp_product(x: Tensor, t: Tensor, dims: &Dims) -> Tensor {
                 [half(0), half(size / 2)]
             };
             let ([p, q], [tp, tq]) = (halves(x, 1), halves(t, 0));
-            t = lax::add(lax::mul(tp, q), lax::mul(p, tq));
-            x = lax::mul(p, q);
+            (x, t) = pair([p, tp], [q, tq]);
             shape[dim] = size / 2;
         }
     }
@@ -30,17 +30,14 @@ pub(super) fn jvp_product(x: Tensor, t: Tensor, dims: &Dims) -> Tensor {
     lax::sum(t, dims)
 }
 
+/// The product of two elements with their tangents.
+pub(super) fn pair([p, tp]: [Tensor; 2], [q, tq]: [Tensor; 2]) -> (Tensor, Tensor) {
+    let scaled = |t: Tensor, x: Tensor| lax::binary(Binary::MulOrZero, t, x);
+    (lax::mul(p, q), lax::add(scaled(tp, q), scaled(tq, p)))
+}
+
 /// `x` with elements of value `value` before and after along one dimension.
-pub(super) fn padded(x: Tensor, dim: usize, [low, high]: [usize; 2], value: i64) -> Tensor {
-    if low == 0 && high == 0 {
-        return x;
-    }
-    let ty = x.ty();
-    let value = lax::full(value.into(), &TensorType::scalar(ty.dtype));
-    let at = |count: usize| {
-        let mut dims = Dims::from_elem(0, ty.rank());
-        dims[dim] = count;
-        dims
-    };
-    lax::pad(x, value, at(low), at(high), at(0))
+pub(super) fn padded(x: Tensor, dim: usize, around: [usize; 2], value: i64) -> Tensor {
+    let value = lax::full(value.into(), &TensorType::scalar(x.dtype()));
+    lax::pad_dim(x, dim, around, value)
 }

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use super::Tensor;
 use super::shape::axis_at;
+use crate::blocks::{Blocks, Combine, Scanned, apart, each, joined};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
@@ -178,10 +179,6 @@ pub fn associative_scan<T: Tree<Tensor>>(
             fail_at(ErrorKind::Shape { op, problem }, None, source)
         }
         let dims: Dims = sizes.iter().map(|(_, _, dim)| *dim).collect();
-        let turned = |leaves: Vec<Tensor>| match reverse {
-            true => each(&leaves, &dims, |x, dim| lax::reverse(x, &[dim])),
-            false => leaves,
-        };
         let combine = |earlier: &[Tensor], later: &[Tensor]| {
             let mut combined = f(xs.with_leaves(earlier), xs.with_leaves(later)).leaves();
             for (leaf, given) in combined.iter_mut().zip(earlier) {
@@ -204,22 +201,38 @@ pub fn associative_scan<T: Tree<Tensor>>(
             }
             combined
         };
-        let any_two = |leaves: &[Tensor]| f(xs.with_leaves(leaves), xs.with_leaves(leaves)).leaves();
+        let any_two =
+            |leaves: &[Tensor]| f(xs.with_leaves(leaves), xs.with_leaves(leaves)).leaves();
         let leaves = match sizes.first().map(size_of) {
             Some(2..) => settled_elements(leaves, any_two, source),
             _ => leaves,
         };
-        let scanned = halving(&combine, turned(leaves), &dims);
-        xs.with_leaves(&turned(scanned))
+        let blocks = Blocks::of(&leaves, &dims, reverse);
+        // Of blocks `f` is given all that it combines along the one dimension that it knows.
+        let count = blocks.count;
+        let of_blocks = |earlier: &[Tensor], later: &[Tensor]| {
+            let [earlier, later] = [earlier, later].map(|xs| each(xs, &dims, joined));
+            each(&combine(&earlier, &later), &dims, |x, dim| {
+                apart(x, dim, count)
+            })
+        };
+        let turned = |xs: &[Tensor], dims: &[usize]| match reverse {
+            true => each(xs, dims, |x, dim| lax::reverse(x, &[dim])),
+            false => xs.to_vec(),
+        };
+        let halved = |combine: Combine, xs: &[Tensor], along: &[usize]| {
+            turned(&halving(combine, turned(xs, along), along), along)
+        };
+        let scanned = Scanned {
+            combine: &combine,
+            of_blocks: &|xs, inner| halved(&of_blocks, xs, inner),
+            of_whole: &|xs, dims| halved(&combine, xs, dims),
+            of_split: &|xs, dims| halved(&combine, xs, dims),
+            identity: None,
+        };
+        xs.with_leaves(&blocks.scan(&leaves, &scanned))
     })
 }
-
-fn each(xs: &[Tensor], dims: &[usize], f: impl Fn(Tensor, usize) -> Tensor) -> Vec<Tensor> {
-    xs.iter().zip(dims).map(|(&x, &dim)| f(x, dim)).collect()
-}
-
-/// Combines slices with those that come after them.
-type Combine<'a> = &'a dyn Fn(&[Tensor], &[Tensor]) -> Vec<Tensor>;
 
 /// Pairs of neighbors are combined, which leaves a scan of half the size; it gives every second
 /// element, and the others are one more combination away.

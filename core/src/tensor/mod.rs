@@ -100,6 +100,7 @@ impl Tensor {
             dims: dims.iter().copied().collect(),
             role: Role::Activation,
             leaf: None,
+            leaves_batch_open: false,
         };
         lax::shard(self, constraint)
     }
@@ -146,6 +147,7 @@ pub(crate) fn leaf(x: Tensor, path: &Path, role: Role, source: Source) -> Tensor
         dims: dims.into_iter().collect(),
         role,
         leaf: Some(path.to_string().into()),
+        leaves_batch_open: false,
     };
     emit1(Op::Shard(Box::new(constraint)), &[x], source)
 }

@@ -9,6 +9,7 @@ use super::Tensor;
 use super::arithmetic::Operand;
 use super::reduce::{Axes, dims_at};
 use super::shape::axis_at;
+use crate::blocks::{apart, known_blocks, whole};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
@@ -290,28 +291,45 @@ fn search(op: &'static str, x: Tensor, values: Operand, right: bool, source: Sou
             fail_at(argument(op, problem), Some(help.into()), source)
         }
         let (x, values) = (x.stop_gradient(), values.stop_gradient());
-        let count = ty.shape[0];
-        let positions = TensorType::new(DType::I32, &values_ty.shape);
-        // So many elements are known to come before each value.
-        let mut found = lax::zeros(&positions);
-        if count == 0 {
-            return found;
-        }
-        let steps = std::iter::successors(Some(1usize), |step| step.checked_mul(2));
-        let steps: Vec<usize> = steps.take_while(|&step| step <= count).collect();
-        for &step in steps.iter().rev() {
-            let next = found + step as i64;
-            let last = (count - 1) as i64;
-            let element = lax::take(x, (next - 1).minimum(last), 0);
-            let comes_before = match right {
-                false => less(element, values),
-                true => !less(values, element),
-            };
-            let goes_on = comes_before & next.le(count as i64);
-            found = lax::select(goes_on, next, found);
-        }
-        found
+        let size = ty.shape[0];
+        let count = values_ty.element_count();
+        let blocks = match known_blocks(x, 0) {
+            None => return places(size, values, right, |at| lax::take(x, at, 0)),
+            // What is found is reduced over devices, which takes as many bytes as twice the values.
+            Some(_) if size <= 2 * count => {
+                let x = whole(x, 0);
+                return places(size, values, right, |at| lax::take(x, at, 0));
+            }
+            Some(blocks) => blocks,
+        };
+        // Each device looks in its own block, and what it finds there adds up.
+        let x = apart(x, 0, blocks);
+        let values = lax::broadcast(lax::reshape(values, &[count]), &[blocks, count], &[1]);
+        let found = places(size / blocks, values, right, |at| lax::take_along(x, at, 1));
+        lax::reshape(lax::sum(found, &[0]), &values_ty.shape)
     })
+}
+
+/// How many of `count` elements, which are read by their position, come before each value.
+fn places(count: usize, values: Tensor, right: bool, read: impl Fn(Tensor) -> Tensor) -> Tensor {
+    let mut found = lax::zeros(&TensorType::new(DType::I32, values.shape()));
+    if count == 0 {
+        return found;
+    }
+    let steps = std::iter::successors(Some(1usize), |step| step.checked_mul(2));
+    let steps: Vec<usize> = steps.take_while(|&step| step <= count).collect();
+    for &step in steps.iter().rev() {
+        let next = found + step as i64;
+        let last = (count - 1) as i64;
+        let element = read((next - 1).minimum(last));
+        let comes_before = match right {
+            false => less(element, values),
+            true => !less(values, element),
+        };
+        let goes_on = comes_before & next.le(count as i64);
+        found = lax::select(goes_on, next, found);
+    }
+    found
 }
 
 /// The order of sorts: NaN after every number.

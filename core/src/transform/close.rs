@@ -6,7 +6,7 @@ use super::linearize::inline;
 use crate::error::Source;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{input, localize, region, type_of};
+use crate::trace::{input, input_for, localize, region, type_of};
 use crate::tree::Tree;
 use crate::types::TensorType;
 
@@ -27,7 +27,8 @@ pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
     op: &'static str,
     source: Source,
 ) -> Closed<R> {
-    close_on(args, |t| type_of(*t, op, source), f, source)
+    let new_input = |t: &Tensor| input_for(*t, type_of(*t, op, source));
+    closed(args, new_input, f, source)
 }
 
 /// [`close`] on inputs of the types that `ty` gives for the leaves of `args`, in order.
@@ -37,9 +38,18 @@ pub(crate) fn close_on<A: Tree<Tensor>, R: Tree<Tensor>>(
     f: impl FnOnce(A) -> R,
     source: Source,
 ) -> Closed<R> {
+    closed(args, |t| input(ty(t)), f, source)
+}
+
+fn closed<A: Tree<Tensor>, R: Tree<Tensor>>(
+    args: &A,
+    mut new_input: impl FnMut(&Tensor) -> Tensor,
+    f: impl FnOnce(A) -> R,
+    source: Source,
+) -> Closed<R> {
     let mut operands = args.leaves();
     let traced = region(|| {
-        let args = args.replace_leaves(&mut |_, t: &Tensor| input(ty(t)));
+        let args = args.replace_leaves(&mut |_, t: &Tensor| new_input(t));
         f(args).replace_leaves(&mut |_, t: &Tensor| localize(*t, source))
     });
     let mut graph = traced.graph;

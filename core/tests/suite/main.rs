@@ -1,6 +1,7 @@
 //! The crate against a reference interpreter and finite differences.
 
 mod batching;
+mod blocks;
 mod control;
 mod custom;
 mod derivatives;

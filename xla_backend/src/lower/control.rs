@@ -1,10 +1,10 @@
 //! Choices as `stablehlo.case`, loops with a condition as `stablehlo.while`.
 
+use shardax_core::split::Entries;
 use shardax_core::{Cond, DType, Equation, Graph, TensorType, While};
 use smallvec::smallvec;
 
 use super::foreign::order_type;
-use super::split::Entries;
 use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering, Values, read};
 

@@ -7,10 +7,10 @@
 //! to be split over the axes of the table; the sum is cut again where the program wants it split.
 
 use rustc_hash::FxHashMap;
+use shardax_core::split::{Entries, Resolve, Splits};
 use shardax_core::{Equation, Graph, Op, Role, TensorType, ValueId};
 use shardax_sharding::{Axes, PartitionSpec};
 
-use super::split::{Entries, Resolve, Splits};
 use super::writer::{Loc, Results, Ssa};
 use super::{Block, Lowering};
 

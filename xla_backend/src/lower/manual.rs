@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use shardax_core::split::{self, Entries};
 use shardax_core::{
     Collective, CollectiveOp, DType, Equation, Graph, Manual, ManualAxis, Op, Reducer, TensorType,
 };
@@ -13,7 +14,6 @@ use shardax_sharding::{Axes, Mesh, PartitionSpec, Partitioner, SpecFault};
 use smallvec::smallvec;
 
 use super::elementwise::neutral;
-use super::split::{self, Entries};
 use super::writer::{Joined, Loc, Results, Ssa, Writer, tensor_type};
 use super::{Block, Lowering};
 

@@ -22,7 +22,6 @@ mod order;
 mod partial;
 mod scan;
 mod sharding;
-mod split;
 mod window;
 mod writer;
 
@@ -31,6 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use shardax_core::split::{self, Entries, Splits};
 use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
 use shardax_pjrt::HostCalls;
 use shardax_sharding::{Layout, PartitionSpec, SpecFault};
@@ -44,7 +44,6 @@ pub use names::Location;
 use names::Locations;
 use partial::{Finder, Sums, Wanted};
 use sharding::{Annotations, LeafOf};
-use split::{Entries, Splits};
 pub(crate) use writer::tensor_type;
 use writer::{Ssa, Types, Writer};
 

@@ -1,5 +1,6 @@
 //! One StableHLO operation for each primitive.
 
+use shardax_core::split::Entries;
 use shardax_core::{Binary, DType, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary};
 use smallvec::smallvec;
 
@@ -7,7 +8,6 @@ use super::constant::dense;
 use super::elementwise::{neutral, reducer_name};
 use super::lookup::Lookup;
 use super::partial::{Place, Wanted};
-use super::split::Entries;
 use super::writer::{
     Array, Joined, List, Loc, Piece, Results, Ssa, Types, Writer, push, tensor_type,
 };
@@ -62,7 +62,7 @@ impl Lowering<'_> {
             Op::Collective(of) => self.collective((graph, equation, of), &x, loc),
             Op::Sort(sort) => self.sort((graph, equation, *sort), &x, loc),
             Op::Cumulative(cumulative) => {
-                smallvec![self.cumulative((graph, equation, *cumulative), x[0], loc)]
+                smallvec![self.cumulative((graph, equation, *cumulative), (x[0], block), loc)]
             }
             Op::ReduceWindow(reducer, window) => {
                 let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));

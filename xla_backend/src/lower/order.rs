@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use shardax_core::{Cumulative, DType, Equation, Graph, Sort, TensorType, Window};
-use smallvec::smallvec;
+use shardax_core::{Cumulative, DType, Equation, Graph, Sort, TensorType, cumulative_in_blocks};
 
-use super::Lowering;
 use super::elementwise::{compare_type, neutral, reducer_name};
 use super::writer::{Array, Loc, Results, Ssa, Writer, tensor_type};
+use super::{Block, Lowering};
 
 impl Lowering<'_> {
     pub(super) fn sort(
@@ -45,34 +44,30 @@ impl Lowering<'_> {
     pub(super) fn cumulative(
         &mut self,
         (graph, equation, cumulative): (&Graph, &Equation, Cumulative),
-        x: Ssa,
+        (x, block): (Ssa, &Block),
         loc: Loc,
     ) -> Ssa {
         let ty = graph.ty(equation.results[0]);
-        match ty.shape[cumulative.dim] {
-            0 => x,
-            _ if self.annotations.is_single() => self.running_window(cumulative, ty, x, loc),
-            _ => self.running_steps(cumulative, ty, x, loc),
+        let size = ty.shape[cumulative.dim];
+        if size == 0 {
+            return x;
         }
-    }
-
-    /// A window that reaches from the first element to each: the compiler makes a scan of it.
-    fn running_window(&mut self, cumulative: Cumulative, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
-        let (dim, size) = (cumulative.dim, ty.shape[cumulative.dim]);
-        let ones = || smallvec![1; ty.rank()];
-        let mut window = Window {
-            sizes: ones(),
-            strides: ones(),
-            padding: smallvec![(0, 0); ty.rank()],
-            base_dilation: ones(),
-            window_dilation: ones(),
-        };
-        window.sizes[dim] = size;
-        window.padding[dim] = match cumulative.reverse {
-            false => (size - 1, 0),
-            true => (0, size - 1),
-        };
-        self.reduce_window((cumulative.reducer, &window), [ty, ty], x, loc)
+        if self.annotations.is_single() {
+            // The compiler makes a scan of it.
+            let window = cumulative.window(ty.rank(), size);
+            return self.reduce_window((cumulative.reducer, &window), [ty, ty], x, loc);
+        }
+        let split = block.split(equation.operands[0]);
+        match self
+            .annotations
+            .block_count(&split, &ty.shape, cumulative.dim)
+        {
+            count if count == 1 || count == size => self.running_steps(cumulative, ty, x, loc),
+            count => {
+                let blocks = cumulative_in_blocks(equation, cumulative, ty, count);
+                self.region(&blocks, &[x], vec![split])[0]
+            }
+        }
     }
 
     /// Each element combined with the one 1 before, then 2 before, then 4 before, ...: the partitioner

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use shardax_core::{Constraint, ManualAxis, Name, Role, Shape, TensorType};
+use shardax_core::split::Entries;
+use shardax_core::{Constraint, ManualAxis, Name, Role, Shape, TensorType, block_count};
 use shardax_sharding::{
     Axes, AxisPart, Dim, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, Resolved, SpecFault,
 };
@@ -15,7 +16,6 @@ use shardax_sharding::{
 use smallvec::SmallVec;
 
 use super::manual::groups;
-use super::split::Entries;
 use super::writer::{Ssa, tensor_type};
 
 /// Writes the layout's specs for its partitioner.
@@ -109,6 +109,12 @@ impl<'a> Annotations<'a> {
     /// Whether there is nothing to say: on one device, and where a manual region has all axes.
     pub(super) fn is_single(&self) -> bool {
         self.automatic_axes().next().is_none()
+    }
+
+    /// Into how many blocks a dimension is taken for a scan along it.
+    pub(super) fn block_count(&self, split: &[Axes], shape: &[usize], dim: usize) -> usize {
+        let manual: Vec<&str> = self.manual.iter().map(String::as_str).collect();
+        block_count(self.layout.mesh(), &manual, split, shape, dim)
     }
 
     /// The number of devices.

@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, Source};
 use crate::graph::Graph;
 use crate::op::{Op, Scan};
 use crate::tensor::Tensor;
-use crate::trace::{Region, emit, fail_at, input, localize, region, type_of};
+use crate::trace::{Region, emit, fail_at, input, input_for, localize, region, type_of};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
 
@@ -86,7 +86,8 @@ pub(super) fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     let xs_leaves = xs.leaves();
     let length = leading_size(&xs, source);
     let traced = region(|| {
-        let carry = carry.replace_leaves(&mut |_, t: &Tensor| input(type_of(*t, "scan", source)));
+        let carry =
+            carry.replace_leaves(&mut |_, t: &Tensor| input_for(*t, type_of(*t, "scan", source)));
         let x = xs.replace_leaves(&mut |_, t: &Tensor| {
             let ty = type_of(*t, "scan", source);
             input(ty.with_shape(&ty.shape[1..]))

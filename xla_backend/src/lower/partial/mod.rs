@@ -19,13 +19,13 @@
 mod write;
 
 use rustc_hash::FxHashMap;
+use shardax_core::split::Splits;
 use shardax_core::{
     Combine, Constraint, Dims, DotDims, Equation, Graph, Op, Reducer, Role, TensorType, ValueId,
 };
 use shardax_sharding::{Axes, AxisPart, PartitionSpec};
 
 use super::sharding::Annotations;
-use super::split::Splits;
 pub(super) use write::Place;
 
 /// A term of a gradient, down to what contracts split dimensions.

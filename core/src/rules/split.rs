@@ -6,36 +6,78 @@
 
 use std::rc::Rc;
 
-use shardax_core::{Constraint, DotDims, Equation, Graph, Op, TensorType};
 use shardax_sharding::Axes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::graph::{Equation, Graph, ValueId};
+use crate::op::{Constraint, DotDims, Op};
+use crate::types::TensorType;
+
 /// What splits each dimension of a value. Values share what is the same.
-pub(super) type Entries = Rc<[Axes]>;
+pub type Entries = Rc<[Axes]>;
 
 /// By value of the graph.
-pub(super) type Splits = Vec<Entries>;
+pub type Splits = Vec<Entries>;
 
 /// Where an annotation puts a value, if it can be followed.
-pub(super) type Resolve<'a> = &'a dyn Fn(&Constraint, &TensorType) -> Option<Entries>;
+pub type Resolve<'a> = &'a dyn Fn(&Constraint, &TensorType) -> Option<Entries>;
 
 /// The splits of all values of a graph whose inputs are split as told.
-pub(super) fn splits(graph: &Graph, inputs: Vec<Entries>, resolve: Resolve) -> Splits {
+pub fn splits(graph: &Graph, inputs: Vec<Entries>, resolve: Resolve) -> Splits {
     let mut known: Splits = vec![unknown(0); graph.value_count()];
     for (&input, split) in graph.inputs().iter().zip(inputs) {
         known[input.index()] = split;
     }
     for equation in graph.equations() {
-        let results = results(graph, equation, &known, resolve);
-        for (&result, split) in equation.results.iter().zip(results) {
-            known[result.index()] = split;
-        }
+        learn(graph, equation, &mut known, resolve);
     }
     known
 }
 
+/// How one value is split, of whose graph no more is looked at than it is computed from.
+pub(crate) fn split_of(
+    graph: &Graph,
+    value: ValueId,
+    input: &dyn Fn(ValueId) -> Entries,
+    resolve: Resolve,
+) -> Entries {
+    let mut is_read = vec![false; graph.value_count()];
+    is_read[value.index()] = true;
+    let mut path = Vec::new();
+    for equation in graph.equations.iter().rev() {
+        if !equation
+            .results
+            .iter()
+            .any(|result| is_read[result.index()])
+        {
+            continue;
+        }
+        path.push(equation);
+        // What an annotation says does not depend on where the operand lies.
+        if !matches!(equation.op, Op::Shard(_)) {
+            let operands = equation.operands.iter();
+            operands.for_each(|operand| is_read[operand.index()] = true);
+        }
+    }
+    let mut known: Splits = vec![unknown(0); graph.value_count()];
+    for &of in graph.inputs.iter().filter(|of| is_read[of.index()]) {
+        known[of.index()] = input(of);
+    }
+    for equation in path.into_iter().rev() {
+        learn(graph, equation, &mut known, resolve);
+    }
+    Rc::clone(&known[value.index()])
+}
+
+fn learn(graph: &Graph, equation: &Equation, known: &mut Splits, resolve: Resolve) {
+    let results = results(graph, equation, known, resolve);
+    for (&result, split) in equation.results.iter().zip(results) {
+        known[result.index()] = split;
+    }
+}
+
 /// Nothing is known of any dimension.
-pub(super) fn unknown(rank: usize) -> Entries {
+pub fn unknown(rank: usize) -> Entries {
     std::iter::repeat_n(Axes::default(), rank).collect()
 }
 
@@ -63,7 +105,8 @@ fn results(
         | Op::StopGradient
         | Op::Name(_)
         | Op::Place(_)
-        | Op::Reverse(_) => merged(equation, known, result.rank()),
+        | Op::Reverse(_)
+        | Op::Cumulative(_) => merged(equation, known, result.rank()),
         Op::Shard(constraint) => resolve(constraint, ty(0)).unwrap_or_else(nothing),
         Op::Broadcast { dims, .. } => {
             let of = |to: usize| {
@@ -121,7 +164,6 @@ fn results(
         | Op::Scatter { .. }
         | Op::Conv(_)
         | Op::ReduceWindow(..)
-        | Op::Cumulative(_)
         | Op::Cholesky
         | Op::TriangularSolve(_)
         | Op::Fft(_)
