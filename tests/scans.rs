@@ -54,6 +54,7 @@ const CASES: &[(&str, Function)] = &[
         scan(x, Tensor::arange(DType::I32, 2), |x: Tensor, _: Tensor| { let x = again(x); (x, x.sum(0)) }).0
     }),
     ("a region", region),
+    ("shifts", |x| concatenate([x.slice(0, 1..), x.slice(0, 3..4)], 0) * concatenate([x.slice(0, ..2).sin(), x.slice(0, ..62)], 0)),
     ("places", |x| x.index(1, 2).sort(0).searchsorted(x.slice(0, ..2)).cast(DType::F64) * x.slice(0, ..2)),
 ];
 
@@ -270,7 +271,7 @@ fn moved(layout: &Layout, shape: [usize; 2], f: Function) -> Vec<(CollectiveKind
 
 #[test]
 fn devices_exchange_one_element_a_block() {
-    use CollectiveKind::{AllGather, AllReduce};
+    use CollectiveKind::{AllGather, AllReduce, CollectivePermute};
     // One exchange for a scan, one for each derivative that is a scan; two arrays for a scan of pairs.
     let scans: &[(&str, Function, usize)] = &[
         ("cumsum", |x| x.cumsum(1), 2),
@@ -297,5 +298,13 @@ fn devices_exchange_one_element_a_block() {
                 "{name} under\n{layout}"
             );
         }
+        // A shift by one place takes one element of the neighbor, and its gradient too.
+        let shift = |x: Tensor| concatenate([x.slice(1, 1..), Tensor::zeros(x.dtype(), [2, 1])], 1);
+        let neighbor = (CollectivePermute, 4 * own, 2);
+        assert_eq!(
+            moved(layout, [rows, size], shift),
+            [sums, neighbor],
+            "a shift under\n{layout}"
+        );
     }
 }

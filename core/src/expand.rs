@@ -4,6 +4,7 @@
 //! know of all of them.
 
 use crate::blocks::{Blocks, Scanned, each};
+use crate::dtype::DType;
 use crate::graph::{Equation, Graph};
 use crate::lax;
 use crate::op::Cumulative;
@@ -46,6 +47,20 @@ pub fn cumulative_in_blocks(
             count,
         };
         blocks.scan(&[x], &scanned)
+    })
+}
+
+/// The concatenation of two operands along `dim`, each padded to the size of the result: if one of them is
+/// most of it, devices tell their neighbors what these lack, and no more.
+pub fn shift_by_padding(equation: &Equation, dim: usize, operands: [&TensorType; 2]) -> Graph {
+    in_place_of(equation, || {
+        let [first, second] = operands.map(|ty| input(ty.clone()));
+        let sizes = operands.map(|ty| ty.shape[dim]);
+        let zero = lax::zeros(&TensorType::scalar(operands[0].dtype));
+        let first = lax::pad_dim(first, dim, [0, sizes[1]], zero);
+        let second = lax::pad_dim(second, dim, [sizes[0], 0], zero);
+        let place = lax::iota(TensorType::new(DType::I32, first.shape()), dim);
+        vec![lax::select(place.lt(sizes[0] as i64), first, second)]
     })
 }
 

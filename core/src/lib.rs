@@ -44,7 +44,7 @@ pub use collective::{
 pub use context::{layout, under};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
-pub use expand::cumulative_in_blocks;
+pub use expand::{cumulative_in_blocks, shift_by_padding};
 pub use float8::{F8E4M3FN, F8E5M2};
 pub use function::{Function, On, Traced, trace, trace_like, trace_under};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};

@@ -1,8 +1,8 @@
 //! Scans along a dimension that a layout may split: in blocks they are what they are in one piece.
 
 use shardax_core::{
-    DType, Dim, Graph, Op, Tensor, TensorType, associative_scan, block_count,
-    cumulative_in_blocks, grad, jvp, remat, scan, trace, under, vmap_named,
+    DType, Dim, Graph, Op, Tensor, TensorType, associative_scan, block_count, concatenate,
+    cumulative_in_blocks, grad, jvp, remat, scan, shift_by_padding, trace, under, vmap_named,
 };
 use shardax_sharding::{Axes, Layout, Mesh};
 
@@ -218,6 +218,24 @@ fn running_reductions_in_blocks() {
             let found = interpret(&replaced(&traced.graph), &[x]);
             assert_close(&format!("{size} in {count}"), &found, &wanted, 1e-12);
         }
+    }
+}
+
+#[test]
+fn a_shift_is_written_as_padding() {
+    for (first, second) in [(6, 1), (1, 6), (3, 3), (0, 2), (2, 0)] {
+        let x = [noise(1, &[2, first]), noise(2, &[2, second])];
+        let types = x.each_ref().map(|x| x.ty.clone());
+        let join = |[a, b]: [Tensor; 2]| concatenate([a, b], 1);
+        let traced = trace(join, types.clone()).expect("a program");
+        let equation = &traced.graph.equations()[0];
+        let written = shift_by_padding(equation, 1, types.each_ref());
+        assert_close(
+            "shift",
+            &interpret(&written, &x),
+            &interpret(&traced.graph, &x),
+            0.0,
+        );
     }
 }
 

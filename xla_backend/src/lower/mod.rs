@@ -22,6 +22,7 @@ mod order;
 mod partial;
 mod scan;
 mod sharding;
+mod shift;
 mod window;
 mod writer;
 
@@ -44,6 +45,7 @@ pub use names::Location;
 use names::Locations;
 use partial::{Finder, Sums, Wanted};
 use sharding::{Annotations, LeafOf};
+use shift::Shifts;
 pub(crate) use writer::tensor_type;
 use writer::{Ssa, Types, Writer};
 
@@ -269,6 +271,7 @@ struct Block<'a> {
     sums: Sums<'a>,
     /// Of lookups in tables that are split along their rows.
     tables: Tables,
+    shifts: Shifts,
 }
 
 impl<'a> Block<'a> {
@@ -285,10 +288,12 @@ impl<'a> Block<'a> {
         let finder = Finder::new(graph, split::splits(graph, inputs, &resolve));
         let sums = finder.sums(annotations, results);
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
+        let shifts = shift::shifts(graph, &finder.definitions, &finder.splits);
         Block {
             splits: finder.splits,
             sums,
             tables,
+            shifts,
         }
     }
 

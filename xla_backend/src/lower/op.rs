@@ -1,7 +1,9 @@
 //! One StableHLO operation for each primitive.
 
 use shardax_core::split::Entries;
-use shardax_core::{Binary, DType, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary};
+use shardax_core::{
+    Binary, DType, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary, shift_by_padding,
+};
 use smallvec::smallvec;
 
 use super::constant::dense;
@@ -63,6 +65,11 @@ impl Lowering<'_> {
             Op::Sort(sort) => self.sort((graph, equation, *sort), &x, loc),
             Op::Cumulative(cumulative) => {
                 smallvec![self.cumulative((graph, equation, *cumulative), (x[0], block), loc)]
+            }
+            Op::Concatenate(dim) if block.shifts.contains(&equation.results[0]) => {
+                let types = [0, 1].map(|i| graph.ty(equation.operands[i]));
+                let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
+                self.region(&shift_by_padding(equation, *dim, types), &x, splits)
             }
             Op::ReduceWindow(reducer, window) => {
                 let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));
