@@ -150,7 +150,7 @@ fn running_reductions_and_sorts() -> Result<()> {
             x.argsort(0).cast(DType::F32),
             x.top_k(3).0,
             pairs[1],
-            x.searchsorted(3.5).cast(DType::F32).reshape([1]),
+            x.sort(0).searchsorted(3.5).cast(DType::F32).reshape([1]),
             x.roll(3, 0),
             x.flip(0),
             x.prod(..).reshape([1]),
@@ -174,6 +174,7 @@ fn running_reductions_and_sorts() -> Result<()> {
         assert_eq!(results[0], sums);
         assert_eq!(results[5], sorted);
         assert_eq!(results[8], [15., 14., 13.]);
+        assert_eq!(results[10], [4.]);
         assert_eq!(results[14], x);
     }
     all_equal(&results, &results[0]);

@@ -73,7 +73,8 @@ impl Tensor {
     }
 
     /// Where each of `values` goes in this ascending vector so that it stays in order, as `i32`:
-    /// before equal elements.
+    /// before equal elements. If the vector isn't ascending, the result is some position, which
+    /// need not be the same under every layout.
     #[track_caller]
     pub fn searchsorted(self, values: impl Into<Operand>) -> Tensor {
         search(
