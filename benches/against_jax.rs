@@ -30,6 +30,8 @@ const WINDOW: usize = 8;
 
 #[derive(Parser)]
 enum Bench {
+    /// The path of the plugin that the others load; fetched if there is none.
+    Plugin,
     /// Trace and lower the training step: `small`, and 32 layers unrolled.
     Trace {
         #[arg(long, default_value_t = 50)]
@@ -62,6 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // `cargo bench` adds a flag of its own.
     let arguments = std::env::args().filter(|argument| argument != "--bench");
     let line = match Bench::parse_from(arguments) {
+        Bench::Plugin => json!({ "plugin": Runtime::shared(1)?.client().plugin().path() }),
         Bench::Trace { repeat } => trace_and_lower(repeat)?,
         Bench::Call { repeat, devices } => call(repeat, devices)?,
         Bench::Step {

@@ -2,8 +2,8 @@
 
     python3 benches/compare.py [--rounds N] [--only WHAT ...] [--jax PYTHON] [--json FILE]
 
-Without `--jax` a virtual environment is made by `benches/jax/setup.sh`. The plugin is $SHARDAX_PLUGIN, or the one in
-Shardax's cache folder. Each round runs Shardax, then JAX, so that both see the same machine; a ratio is the median of the
+Without `--jax` a virtual environment is made by `benches/jax/setup.sh`. The plugin is the one that Shardax finds
+($SHARDAX_PLUGIN, else the CPU plugin in its cache folder) or fetches. Each round runs Shardax, then JAX, so that both see the same machine; a ratio is the median of the
 rounds' ratios. Times on a busy machine are noise, ratios less so: run it on a quiet one.
 """
 
@@ -35,22 +35,10 @@ def python_with_jax() -> str:
     return setup.stdout.strip().splitlines()[-1]
 
 
-def plugin() -> str:
-    if "SHARDAX_PLUGIN" in os.environ:
-        return os.environ["SHARDAX_PLUGIN"]
-    cache = os.environ.get("SHARDAX_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ["HOME"], ".cache"), "shardax"
-    )
-    found = sorted(Path(cache).glob("plugins/**/*.so"))
-    if not found:
-        sys.exit(f"no plugin under {cache}: run `cargo run -p shardax-cli -- doctor --fetch` first")
-    return str(found[0])
-
-
 def run(command: list, environment: dict) -> dict:
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} ended with code {done.returncode}")
+        sys.exit(f"{done.stderr}\n{' '.join(map(str, command))} ended with code {done.returncode}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -65,7 +53,6 @@ def start(shardax: str, layout: str, environment: dict, repeat: int = 5) -> dict
                 [shardax, "first-loss", "--layout", layout],
                 env=environment,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
                 text=True,
             )
             line = child.stdout.readline()
@@ -122,7 +109,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also writes every round's figures there")
     args = parser.parse_args()
     shardax, python = build(), args.jax or python_with_jax()
-    environment = os.environ | {"SHARDAX_PLUGIN": plugin(), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    # The same library for both: the one that Shardax finds, or fetches.
+    plugin = run([shardax, "plugin"], os.environ)["plugin"]
+    environment = os.environ | {"SHARDAX_PLUGIN": plugin, "TF_CPP_MIN_LOG_LEVEL": "2"}
     jax = [python, str(ROOT / "benches/jax/bench.py")]
     everything = []
     print("| what | figure | Shardax | JAX | ratio |\n|---|---|---|---|---|")
