@@ -67,6 +67,14 @@ pub enum ErrorKind {
         /// The operation, as the user called it.
         op: &'static str,
     },
+    /// A function calls itself, and does not come to an end.
+    #[error("`{op}`: {problem}")]
+    Recursion {
+        /// The operation, as the user called it.
+        op: &'static str,
+        /// How deep it is.
+        problem: String,
+    },
     /// A derivative was asked for that does not exist.
     #[error("`{op}`: {problem}")]
     Derivative {
@@ -86,6 +94,7 @@ impl ErrorKind {
             | ErrorKind::Argument { op, .. }
             | ErrorKind::Escaped { op }
             | ErrorKind::Outside { op }
+            | ErrorKind::Recursion { op, .. }
             | ErrorKind::Derivative { op, .. } => *op = method,
         }
         self

@@ -8,7 +8,7 @@ use crate::context::under;
 use crate::error::{Result, Source};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{argument, catch, localize, program};
+use crate::trace::{argument, catch, check_depth, localize, program};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 
@@ -171,6 +171,7 @@ fn traced_at<S, F: Function<S>, M: Leaf>(
     source: Source,
 ) -> Result<Traced<F::Args, F::Output>> {
     let traced = catch(|| {
+        check_depth("trace", source);
         program(|| {
             let arguments =
                 args.map_leaves(&mut Path::root(), &mut |_, leaf| argument(ty(leaf), source));

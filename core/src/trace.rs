@@ -37,6 +37,13 @@ pub const BACKWARD: &str = "backward";
 /// not survive an overflow.
 const MAX_BYTES: usize = 1 << 58;
 
+/// How many functions may be traced one inside of another. Transforms and compilers follow regions within regions on the
+/// stack, which such a depth leaves most of.
+const MAX_NESTED: usize = 64;
+
+/// The bytes of stack below which nothing more is traced: what an operation and an error take, with some to spare.
+const RESERVED_STACK: usize = 128 << 10;
+
 /// A function being traced.
 struct Frame {
     id: FrameId,
@@ -60,6 +67,8 @@ thread_local! {
     static SCOPE: RefCell<Scope> = const { RefCell::new(None) };
     static QUIET: Cell<u32> = const { Cell::new(0) };
     static IS_BACKWARD: Cell<bool> = const { Cell::new(false) };
+    /// How many derivatives are taken of what is traced now.
+    static ORDER: Cell<usize> = const { Cell::new(0) };
     /// A scope and what [`marked`] made of it last: neighbors mostly share theirs.
     static MARKED: RefCell<(Scope, Scope)> = const { RefCell::new((None, None)) };
 }
@@ -94,6 +103,37 @@ pub(crate) fn region<R>(f: impl FnOnce() -> R) -> Region<R> {
     within_frame(false, f)
 }
 
+/// Refuses to trace a function of `op` inside of too many others.
+pub(crate) fn check_depth(op: &'static str, source: Source) {
+    let depth = FRAMES.with_borrow(Vec::len);
+    if depth >= MAX_NESTED {
+        let problem = format!(
+            "its function is traced inside of {depth} others, which is as deep as functions nest"
+        );
+        fail_at(
+            ErrorKind::Recursion { op, problem },
+            Some(ENDLESS.into()),
+            source,
+        )
+    }
+}
+
+/// Refuses to go on where the stack is nearly used up.
+fn check_stack(op: &Op, source: Source) {
+    if stacker::remaining_stack().is_some_and(|left| left < RESERVED_STACK) {
+        let op = op.name();
+        let problem = "calls within calls have used up the stack".to_owned();
+        fail_at(
+            ErrorKind::Recursion { op, problem },
+            Some(ENDLESS.into()),
+            source,
+        )
+    }
+}
+
+const ENDLESS: &str = "a function that calls itself has to end by something that is known while it is traced, such as a number \
+                       of levels; what the program's values decide is a `while_loop`, and what is repeated a `scan`";
+
 /// The innermost frame, if anything is being traced.
 pub(crate) fn current_frame() -> Option<FrameId> {
     FRAMES.with_borrow(|frames| frames.last().map(|frame| frame.id))
@@ -101,7 +141,24 @@ pub(crate) fn current_frame() -> Option<FrameId> {
 
 /// Traces `f` as a program that captures nothing.
 pub(crate) fn program<R>(f: impl FnOnce() -> R) -> Region<R> {
-    within_frame(true, f)
+    of_order(0, || within_frame(true, f))
+}
+
+/// How many derivatives are taken of what is traced now.
+pub(crate) fn order() -> usize {
+    ORDER.get()
+}
+
+/// Traces with `f` what so many derivatives are taken of.
+pub(crate) fn of_order<R>(order: usize, f: impl FnOnce() -> R) -> R {
+    struct Restore(usize);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ORDER.set(self.0);
+        }
+    }
+    let _restore = Restore(ORDER.replace(order));
+    f()
 }
 
 fn within_frame<R>(isolated: bool, f: impl FnOnce() -> R) -> Region<R> {
@@ -398,6 +455,7 @@ impl Results {
 }
 
 fn emitted(op: Op, operands: &[Tensor], source: Source) -> Results {
+    check_stack(&op, source);
     if !is_manual() {
         return append(op, operands, source);
     }

@@ -214,6 +214,7 @@ impl Op {
             Op::While(_) => "while",
             Op::Remat(_) => "remat",
             Op::Custom(custom) => match custom.rule {
+                CustomRule::Untraced(name) => name,
                 CustomRule::Jvp(_) => "custom_jvp",
                 CustomRule::Vjp { .. } => "custom_vjp",
             },

@@ -92,8 +92,13 @@ pub struct Custom {
 }
 
 /// A derivative that was given.
+///
+/// It is traced when a derivative is taken around the call, and for as many as are taken. So a rule may call the function
+/// that it is the rule of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CustomRule {
+    /// No derivative is taken. The name is that of the construct.
+    Untraced(&'static str),
     /// From all operands and the arguments' tangents to the results and their tangents.
     Jvp(Arc<Graph>),
     /// Forward: from all operands to the results and `residuals` more values. Backward: from the

@@ -1,9 +1,11 @@
 //! Derivatives of functions inside operations: what loops, choices and recomputation share.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::close::finished;
 use super::linearize::{Dual, Linear, Mode, Tangents, inline, jvp_graph};
+use super::once::{Question, once};
 use crate::error::Source;
 use crate::graph::{Graph, ValueId};
 use crate::lax;
@@ -26,12 +28,23 @@ impl Linearized {
     /// Traces `body` on duals; `active` inputs have a tangent, and `wanted` outputs get one even if
     /// it is zero.
     pub(super) fn new(
-        body: &Graph,
+        body: &Arc<Graph>,
         active: &[bool],
         wanted: &[bool],
         mode: Mode,
         source: Source,
-    ) -> Self {
+    ) -> Rc<Self> {
+        let question = Question::Derivative {
+            active: active.to_vec(),
+            wanted: wanted.to_vec(),
+            mode,
+        };
+        once(body, question, || {
+            Self::traced(body, active, wanted, mode, source)
+        })
+    }
+
+    fn traced(body: &Graph, active: &[bool], wanted: &[bool], mode: Mode, source: Source) -> Self {
         let types = || body.inputs().iter().map(|&i| body.ty(i).clone());
         let traced = region(|| {
             let inputs: Vec<Tensor> = types().map(input).collect();

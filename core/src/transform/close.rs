@@ -6,7 +6,7 @@ use super::linearize::inline;
 use crate::error::Source;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{input, input_for, localize, region, type_of};
+use crate::trace::{check_depth, input, input_for, localize, region, type_of};
 use crate::tree::Tree;
 use crate::types::TensorType;
 
@@ -28,7 +28,7 @@ pub(crate) fn close<A: Tree<Tensor>, R: Tree<Tensor>>(
     source: Source,
 ) -> Closed<R> {
     let new_input = |t: &Tensor| input_for(*t, type_of(*t, op, source));
-    closed(args, new_input, f, source)
+    closed(args, new_input, f, op, source)
 }
 
 /// [`close`] on inputs of the types that `ty` gives for the leaves of `args`, in order.
@@ -36,17 +36,20 @@ pub(crate) fn close_on<A: Tree<Tensor>, R: Tree<Tensor>>(
     args: &A,
     mut ty: impl FnMut(&Tensor) -> TensorType,
     f: impl FnOnce(A) -> R,
+    op: &'static str,
     source: Source,
 ) -> Closed<R> {
-    closed(args, |t| input(ty(t)), f, source)
+    closed(args, |t| input(ty(t)), f, op, source)
 }
 
 fn closed<A: Tree<Tensor>, R: Tree<Tensor>>(
     args: &A,
     mut new_input: impl FnMut(&Tensor) -> Tensor,
     f: impl FnOnce(A) -> R,
+    op: &'static str,
     source: Source,
 ) -> Closed<R> {
+    check_depth(op, source);
     let mut operands = args.leaves();
     let traced = region(|| {
         let args = args.replace_leaves(&mut |_, t: &Tensor| new_input(t));

@@ -1,8 +1,10 @@
 //! Functions with a derivative of their own: `custom_jvp` and `custom_vjp`.
 //!
-//! The rule is traced together with the function, once, into graphs that the equation holds. A
-//! backward rule is known only as a transpose; between linearization and transposition an operation
-//! that can be transposed and nothing else stands for the derivative.
+//! The rule is traced together with the function into graphs that the equation holds, if a derivative
+//! is taken around the call: [`order`] counts how many are. The first one replaces the function by its
+//! rule, so the function itself is traced for none, and the rule for one less: one that calls its own
+//! function comes to an end. A backward rule is known only as a transpose; between linearization and
+//! transposition an operation that can be transposed and nothing else stands for the derivative.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::close::{Closed, Shared, close, close_on, rewired};
 use super::linearize::{Dual, Mode, Tangents, inline};
+use super::once::Form;
 use super::vmap::{Batch, batch_body, batch_body_with};
 use crate::error::{ErrorKind, Source};
 use crate::graph::{Equation, Graph};
@@ -19,12 +22,13 @@ use crate::op::{Custom, CustomLinear, CustomRule, Op};
 use crate::rules::batch::Batched;
 use crate::rules::transpose::Operand;
 use crate::tensor::Tensor;
-use crate::trace::{emit, fail_at};
+use crate::trace::{emit, fail_at, of_order, order};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
 
 /// `f` with a forward derivative of its own: `rule(argument, tangent)` returns the result and its
-/// tangent, which is linear in the tangent given. Reverse mode is its transpose.
+/// tangent, which is linear in the tangent given. Reverse mode is its transpose. The rule is traced where a
+/// derivative is taken, and may call the function itself.
 ///
 /// What the functions capture has no derivative; to ask for one is an error.
 ///
@@ -48,10 +52,13 @@ pub fn custom_jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
     let source = Location::caller();
     move |args| {
         let op = "custom_jvp";
-        let body = close(&args, &f, op, source);
+        let body = of_order(0, || close(&args, &f, op, source));
+        let Some(rest) = order().checked_sub(1) else {
+            return without_rule(op, &args, body, source);
+        };
         let same = |args: &A| args.replace_leaves(&mut |_, t| *t);
         let pair = (same(&args), same(&args));
-        let rule = close(&pair, |(x, t)| rule(x, t), op, source);
+        let rule = of_order(rest, || close(&pair, |(x, t)| rule(x, t), op, source));
         let wanted = result_types(&body);
         let (results, tangents) = &rule.result;
         let mut problems = unlike(("result", results), &rule.graph, ("result", &wanted));
@@ -87,7 +94,8 @@ pub fn custom_jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
 }
 
 /// `f` with a backward derivative of its own: `forward(argument)` returns the result and residuals,
-/// and `backward(residuals, cotangent)` the argument's cotangent.
+/// and `backward(residuals, cotangent)` the argument's cotangent. The rules are traced where a derivative is
+/// taken, and may call the function itself.
 ///
 /// What the functions capture has no derivative; to ask for one is an error, and so is forward mode.
 ///
@@ -114,8 +122,11 @@ pub fn custom_vjp<A: Tree<Tensor>, R: Tree<Tensor>, S: Tree<Tensor>>(
     let source = Location::caller();
     move |args| {
         let op = "custom_vjp";
-        let body = close(&args, &f, op, source);
-        let forward = close(&args, &forward, op, source);
+        let body = of_order(0, || close(&args, &f, op, source));
+        let Some(rest) = order().checked_sub(1) else {
+            return without_rule(op, &args, body, source);
+        };
+        let forward = of_order(rest, || close(&args, &forward, op, source));
         let wanted = result_types(&body);
         let (results, residuals) = &forward.result;
         let problems = unlike(("result", results), &forward.graph, ("result", &wanted));
@@ -129,7 +140,9 @@ pub fn custom_vjp<A: Tree<Tensor>, R: Tree<Tensor>, S: Tree<Tensor>>(
         );
         let ty = |t: &Tensor| forward.graph.ty(t.value).clone();
         let inner: Vec<TensorType> = kept.leaves().iter().map(ty).collect();
-        let backward = close_on(&kept, ty, |(s, ct)| backward(s, ct), source);
+        let backward = of_order(rest, || {
+            close_on(&kept, ty, |(s, ct)| backward(s, ct), op, source)
+        });
         let wanted: Vec<TensorType> = args.leaves().iter().map(|t| t.ty()).collect();
         let found = ("cotangent", &backward.result);
         let problems = unlike(found, &backward.graph, ("argument", &wanted));
@@ -160,6 +173,22 @@ pub fn custom_vjp<A: Tree<Tensor>, R: Tree<Tensor>, S: Tree<Tensor>>(
         let results = emit(Op::Custom(Box::new(custom)), &shared.operands, source);
         body.result.with_leaves(&results)
     }
+}
+
+/// The function where no derivative of it is taken.
+fn without_rule<A: Tree<Tensor>, R: Tree<Tensor>>(
+    op: &'static str,
+    args: &A,
+    body: Closed<R>,
+    source: Source,
+) -> R {
+    let custom = Custom {
+        body: Arc::new(body.graph),
+        arguments: args.leaves().len(),
+        rule: CustomRule::Untraced(op),
+    };
+    let results = emit(Op::Custom(Box::new(custom)), &body.operands, source);
+    body.result.with_leaves(&results)
 }
 
 fn result_types<R: Tree<Tensor>>(closed: &Closed<R>) -> Vec<TensorType> {
@@ -231,6 +260,11 @@ pub(crate) fn jvp_custom(
     let tangents: Vec<Tensor> = operands[..custom.arguments].iter().map(written).collect();
     let results = equation.results.len();
     let (values, tangents) = match &custom.rule {
+        CustomRule::Untraced(_) => derivative(
+            "its rule was not traced, for fewer derivatives were taken where the function was called",
+            "a pullback or a linearized function that is differentiated itself is so once: take the higher derivatives of \
+             a function that calls it, as in `grad(|x| grad(f)(x).sum(..))`",
+        ),
         CustomRule::Jvp(rule) => {
             let mut outputs = inline(rule, &[primals, tangents].concat());
             let tangents = outputs.split_off(results);
@@ -297,6 +331,7 @@ pub(crate) fn batch_custom(
         |a: &[bool], b: &[bool]| -> Vec<bool> { a.iter().zip(b).map(|(a, b)| a | b).collect() };
     let own = batched(&batch_body(&custom.body, &dims, &[], batch).outputs);
     let (wanted, rule) = match &custom.rule {
+        CustomRule::Untraced(name) => (own, CustomRule::Untraced(name)),
         CustomRule::Jvp(rule) => {
             let inputs = [&dims, arguments].concat();
             let found = batched(&batch_body(rule, &inputs, &[], batch).outputs);
@@ -318,7 +353,8 @@ pub(crate) fn batch_custom(
             let (values, kept) = forward.outputs.split_at(results);
             let inputs = [captures, kept, values].concat();
             // An argument that serves the whole batch gets the sum of its cotangents.
-            let backward = batch_body_with(backward, &inputs, batch, |outputs, _| {
+            let form = Form::Cotangents(arguments.to_vec());
+            let backward = batch_body_with(backward, &inputs, batch, form, |outputs, _| {
                 let as_given = |(ct, dim): (Batched, &Option<usize>)| match (ct.dim, dim) {
                     (_, Some(dim)) => Batched::new(ct.at(*dim, batch.size), *dim),
                     (Some(of), None) => Batched::constant(lax::sum(ct.tensor, &[of])),

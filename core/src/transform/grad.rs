@@ -8,7 +8,7 @@ use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::Number;
 use crate::tensor::{Tensor, leaf};
-use crate::trace::{at, fail_at, type_of};
+use crate::trace::{at, fail_at, of_order, order, type_of};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
 use shardax_sharding::Role;
@@ -74,7 +74,7 @@ fn value_and_grad_at<P: Tree<Tensor>, O: Objective>(
         true => *t,
     };
     let used = |parameters: P| f(parameters.replace_leaves(&mut { in_use }));
-    let traced = close(&parameters, used, "grad", source);
+    let traced = of_order(order() + 1, || close(&parameters, used, "grad", source));
     let loss = traced.result.loss();
     let ty = traced.graph.ty(loss.value);
     if ty.rank() != 0 || !ty.dtype.is_float() {
@@ -240,7 +240,8 @@ fn linear_map<A: Tree<Tensor>, R: Tree<Tensor>>(
     source: Source,
 ) -> (R, LinearMap) {
     check_differentiable(argument, op, source);
-    let traced = close(argument, f, op, source);
+    // What is returned may be differentiated itself.
+    let traced = of_order(order() + 2, || close(argument, f, op, source));
     let arguments = argument.leaves().len();
     at(source, || {
         let pullback = Pullback::new(&traced, arguments, source);
@@ -275,7 +276,7 @@ pub fn jvp<A: Tree<Tensor>, R: Tree<Tensor>>(
         .map(|t| type_of(t, "jvp", source))
         .collect();
     check_alike("jvp", ["tangent", "argument"], &tangent, &types, source);
-    let traced = close(&argument, f, "jvp", source);
+    let traced = of_order(order() + 1, || close(&argument, f, "jvp", source));
     let tangents = tangent.leaves();
     let dual = |(i, &primal): (usize, &Tensor)| Dual {
         primal,

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use smallvec::SmallVec;
 
 use super::cotangents::Cotangents;
+use super::once::remembering;
 use crate::error::Source;
 use crate::graph::{Equation, Graph, ValueId};
 use crate::op::Op;
@@ -33,7 +34,7 @@ pub(crate) struct Dual {
 }
 
 /// What the derivative is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     /// Values and tangents are wanted together: a loop carries both.
     Forward,
@@ -53,7 +54,7 @@ pub(crate) fn inline(graph: &Graph, inputs: &[Tensor]) -> Vec<Tensor> {
 pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual> {
     // A value, its slope, its tangent and its cotangent, and as much again for what is done with them.
     make_room(8 * graph.equations().len());
-    evaluate(graph, inputs, |equation, operands| {
+    let on_duals = |equation: &Equation, operands: &[Dual]| {
         if operands.iter().any(|d| d.tangent.is_some()) {
             return rules::jvp::jvp(equation, operands, mode);
         }
@@ -64,7 +65,8 @@ pub(crate) fn jvp_graph(graph: &Graph, inputs: &[Dual], mode: Mode) -> Vec<Dual>
             tangent: None,
         };
         results.into_iter().map(constant).collect()
-    })
+    };
+    remembering(|| evaluate(graph, inputs, on_duals))
 }
 
 /// Runs `apply` on the equations of `graph`, with whatever stands for its values.

@@ -15,6 +15,7 @@ mod grad;
 mod jacobian;
 mod linearize;
 mod manual;
+mod once;
 mod remat;
 mod residuals;
 mod scan;

@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 
 use super::close::{close_on, finished};
 use super::linearize::evaluate;
+use super::once::{Form, Question, once, remembering};
 use crate::error::{ErrorKind, Source};
-use crate::graph::Graph;
+use crate::graph::{Equation, Graph};
 use crate::rules::batch::{Batched, batch};
 use crate::tensor::Tensor;
 use crate::trace::{at, emit, fail_at, input, region, type_of};
@@ -119,7 +120,7 @@ fn vmap_at<A: Tree<Tensor>, R: Tree<Tensor>>(
             _ => ty,
         }
     };
-    let closed = close_on(&args, element, f, source);
+    let closed = close_on(&args, element, f, "vmap", source);
     let mut dims = dims.into_iter();
     let inputs: Vec<Batched> = closed
         .operands
@@ -210,17 +211,19 @@ fn batch_dims<A: Tree<Tensor>>(
 
 /// Emits the equations of `graph` for a batch.
 pub(crate) fn batch_graph(graph: &Graph, inputs: &[Batched], of: &Batch) -> Vec<Batched> {
-    evaluate(graph, inputs, |equation, operands| {
+    let on_batch = |equation: &Equation, operands: &[Batched]| {
         if operands.iter().any(|o| o.dim.is_some()) {
             return batch(equation, operands, of);
         }
         let tensors: SmallVec<[Tensor; 4]> = operands.iter().map(|o| o.tensor).collect();
         let results = emit(equation.op.clone(), &tensors, equation.source);
         results.into_iter().map(Batched::constant).collect()
-    })
+    };
+    remembering(|| evaluate(graph, inputs, on_batch))
 }
 
 /// A function inside an operation, for a batch.
+#[derive(Clone)]
 pub(crate) struct BatchedBody {
     pub graph: Arc<Graph>,
     /// Where each output has the batch dimension.
@@ -230,12 +233,13 @@ pub(crate) struct BatchedBody {
 /// The function that computes `body` for a batch whose inputs have it at `dims`. Where `batched`
 /// says so, an output has the batch in front whether it depends on it or not.
 pub(crate) fn batch_body(
-    body: &Graph,
+    body: &Arc<Graph>,
     dims: &[Option<usize>],
     batched: &[bool],
     of: &Batch,
 ) -> BatchedBody {
-    batch_body_with(body, dims, of, |outputs, _| {
+    let form = Form::InFront(batched.to_vec());
+    batch_body_with(body, dims, of, form, |outputs, _| {
         let wanted = batched.iter().chain(std::iter::repeat(&false));
         outputs
             .into_iter()
@@ -248,8 +252,25 @@ pub(crate) fn batch_body(
     })
 }
 
-/// [`batch_body`] whose outputs `finish` decides, given the outputs and the inputs.
-pub(crate) fn batch_body_with(
+/// [`batch_body`] whose outputs `finish` brings into `form`, given the outputs and the inputs.
+pub(super) fn batch_body_with(
+    body: &Arc<Graph>,
+    dims: &[Option<usize>],
+    of: &Batch,
+    form: Form,
+    finish: impl FnOnce(Vec<Batched>, &[Batched]) -> Vec<Batched>,
+) -> BatchedBody {
+    let question = Question::Batch {
+        size: of.size,
+        name: of.name,
+        dims: dims.to_vec(),
+        form,
+    };
+    let batched = once(body, question, || traced_body(body, dims, of, finish));
+    (*batched).clone()
+}
+
+fn traced_body(
     body: &Graph,
     dims: &[Option<usize>],
     of: &Batch,

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::close::{Shared, close, finished};
 use super::linearize::{Dual, Mode, inline, jvp_graph};
+use super::once::{Form, Function, Question, once};
 use super::scan::{check_carry, scan_in};
 use super::vmap::{Batch, batch_body, batch_body_with, batch_graph};
 use crate::dtype::DType;
@@ -20,7 +21,7 @@ use crate::lax;
 use crate::literal::Literal;
 use crate::op::{Op, Reducer, While};
 use crate::rules::batch::Batched;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{IntoOperand, Operand, Tensor};
 use crate::trace::{at, emit, fail_at, input, region};
 use crate::tree::Tree;
 use crate::types::TensorType;
@@ -97,8 +98,8 @@ fn while_at<C: Tree<Tensor>>(
 /// ```
 #[track_caller]
 pub fn fori_loop<C: Tree<Tensor>>(
-    low: impl Into<Operand>,
-    high: impl Into<Operand>,
+    low: impl IntoOperand,
+    high: impl IntoOperand,
     carry: C,
     body: impl FnOnce(Tensor, C) -> C,
 ) -> C {
@@ -164,13 +165,17 @@ pub(crate) fn jvp_while(
     let source = equation.source;
     let mut active: Vec<bool> = operands.iter().map(|d| d.tangent.is_some()).collect();
     let body = loop {
-        let (body, tangents) = dual_body(looped, &active);
+        let question = Question::DualBody {
+            active: active.clone(),
+        };
+        let dual = once(&looped.body, question, || dual_body(looped, &active));
+        let (body, tangents) = &*dual;
         let before = active.clone();
         for (active, tangent) in active.iter_mut().zip(tangents) {
             *active |= tangent;
         }
         if active == before {
-            break body;
+            break Arc::clone(body);
         }
     };
     let carries = looped.carries;
@@ -193,7 +198,7 @@ pub(crate) fn jvp_while(
     let cond = dual_cond(looped, &active);
     let fused = Op::While(While {
         cond: Arc::new(cond),
-        body: Arc::new(body),
+        body,
         carries: carries + carried.len(),
     });
     let results = emit(fused, &all, source);
@@ -226,7 +231,7 @@ fn dual_inputs(looped: &While, active: &[bool]) -> Vec<Dual> {
 }
 
 /// The body on duals, and which carries have a tangent after it.
-fn dual_body(looped: &While, active: &[bool]) -> (Graph, Vec<bool>) {
+fn dual_body(looped: &While, active: &[bool]) -> (Arc<Graph>, Vec<bool>) {
     let traced = region(|| {
         let inputs = dual_inputs(looped, active);
         let outputs = jvp_graph(&looped.body, &inputs, Mode::Forward);
@@ -241,7 +246,7 @@ fn dual_body(looped: &While, active: &[bool]) -> (Graph, Vec<bool>) {
         ([primals, tangents].concat(), has)
     });
     let (outputs, has) = traced.result;
-    (finished(traced.graph, &outputs), has)
+    (Arc::new(finished(traced.graph, &outputs)), has)
 }
 
 /// The condition, which reads values alone, with the inputs of the body on duals.
@@ -291,8 +296,13 @@ pub(crate) fn batch_while(
         })
         .collect()
     };
-    let cond = batch_body_with(&looped.cond, &dims, batch, |outputs, _| any(outputs)).graph;
-    let body = batch_body_with(&looped.body, &dims, batch, |outputs, inputs| {
+    let reduced = |outputs, _: &[Batched]| any(outputs);
+    let cond = batch_body_with(&looped.cond, &dims, batch, Form::Any, reduced).graph;
+    let form = Form::Carries {
+        batched: batched.clone(),
+        while_true: differs.then(|| Function::of(&looped.cond)),
+    };
+    let body = batch_body_with(&looped.body, &dims, batch, form, |outputs, inputs| {
         let going = differs.then(|| {
             let decided = batch_graph(&looped.cond, inputs, batch);
             decided[0].at(0, size)

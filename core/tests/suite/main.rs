@@ -14,6 +14,7 @@ mod networks;
 mod ordering;
 mod properties;
 mod random;
+mod recursion;
 mod scale;
 mod snapshots;
 mod sources;

@@ -4,6 +4,7 @@
 //! what the linear part of the chosen branch will read (its *residuals*), the second is linear.
 //! Branches share the residuals' places, so that a choice keeps no more than its largest branch needs.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
@@ -41,7 +42,7 @@ pub(crate) fn jvp_cond(
             *wanted |= tangent.is_some();
         }
     }
-    let branches: Vec<Linearized> = cond.branches.iter().map(|b| trace(b, &wanted)).collect();
+    let branches: Vec<Rc<Linearized>> = cond.branches.iter().map(|b| trace(b, &wanted)).collect();
     let primals: Vec<Tensor> = rest.iter().map(|d| d.primal).collect();
     let tangents: Vec<Tensor> = rest.iter().filter_map(|d| d.tangent).collect();
     let (results, tangents) = match mode {
@@ -63,7 +64,7 @@ type Split = (Vec<Tensor>, Vec<Tensor>);
 
 /// One choice of values and tangents.
 fn fused(
-    branches: &[Linearized],
+    branches: &[Rc<Linearized>],
     index: Tensor,
     primals: &[Tensor],
     tangents: &[Tensor],
@@ -85,7 +86,7 @@ fn fused(
 
 /// A choice of values and residuals, then a linear one.
 fn split(
-    branches: &[Linearized],
+    branches: &[Rc<Linearized>],
     index: Tensor,
     primals: &[Tensor],
     tangents: &[Tensor],

@@ -99,6 +99,12 @@ specs_of_tuple!(A P 0, B Q 1, C R 2);
 specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3);
 specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4);
 specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5);
+specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6);
+specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6, H W 7);
+specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6, H W 7, I X 8);
+specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6, H W 7, I X 8, J Y 9);
+specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6, H W 7, I X 8, J Y 9, K Z 10);
+specs_of_tuple!(A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6, H W 7, I X 8, J Y 9, K Z 10, L O 11);
 
 /// The function `f` as computed by every device along `axes` for itself, on blocks of the argument
 /// that `inputs` describes, into blocks of the result that `outputs` describes.
@@ -187,7 +193,7 @@ fn manual_at<A: Tree<Tensor>, R: Tree<Tensor>>(
         position += 1;
         block
     };
-    let closed = in_region(&region.axes, || close_on(args, block, f, source));
+    let closed = in_region(&region.axes, || close_on(args, block, f, "manual", source));
     // What is captured is whole on every device.
     let captured = closed.operands[own.len()..].iter();
     let whole = captured.map(|t| PartitionSpec::replicated(t.rank()));

@@ -10,7 +10,9 @@ use crate::error::{ErrorKind, Source};
 use crate::graph::Graph;
 use crate::op::{Op, Scan};
 use crate::tensor::Tensor;
-use crate::trace::{Region, emit, fail_at, input, input_for, localize, region, type_of};
+use crate::trace::{
+    Region, check_depth, emit, fail_at, input, input_for, localize, region, type_of,
+};
 use crate::tree::{Path, Tree};
 use crate::types::TensorType;
 
@@ -82,6 +84,7 @@ pub(super) fn scan_in<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     (reverse, unroll): (bool, usize),
     source: Source,
 ) -> (C, Y) {
+    check_depth(op, source);
     let carry_leaves = carry.leaves();
     let xs_leaves = xs.leaves();
     let length = leading_size(&xs, source);
