@@ -99,6 +99,11 @@ fn annotations_with_unknown_and_repeated_axes() {
     );
 }
 
+/// What is said of an annotation with a name less than there are dimensions.
+const NAMES: &str = "write one name for each dimension, `_` for one that is never split; where the first dimension is a batch \
+                     of what the function is written for, run it by `vmap`, and where it is one of layers, hold them in a \
+                     `Stack`: each names that dimension itself";
+
 #[test]
 fn an_annotation_with_the_wrong_number_of_entries() {
     const LINE: u32 = line!() + 3;
@@ -113,11 +118,12 @@ fn an_annotation_with_the_wrong_number_of_entries() {
         format!(
             "`shard`: the annotation (batch) has 1 name, the tensor f32[8,8] has 2 dimensions\
              \n  --> {}\
-             \n  help: write one name for each dimension, `_` for one that is never split",
+             \n  help: {NAMES}",
             place(LINE, "shard("),
         )
     );
 
+    const FIELD: u32 = line!() + 3;
     #[derive(Clone, Debug, Module)]
     struct Weight<L = Tensor> {
         #[shard(embed)]
@@ -131,10 +137,35 @@ fn an_annotation_with_the_wrong_number_of_entries() {
                 .layout(&layout)
                 .call(Weight { w: ones(&[8, 8]) })
         ),
-        "the layout does not fit the program:\
-         \n  argument `w` f32[8,8]: 1 entry for an array of shape [8, 8] with 2 dimensions: write one \
-         entry for each dimension, `_` where it is not split"
+        format!(
+            "the layout does not fit the program:\
+             \n  argument `w` f32[8,8] (field `w` of `Weight`): 1 entry for an array of shape [8, 8] with 2 dimensions: \
+             write one entry for each dimension, `_` where it is not split\
+             \n    --> {}\
+             \n    help: if the first dimension is one of layers, or of models that `vmap` runs side by side, hold them in \
+             a `Stack`: it names that dimension `layers`, and the annotation stays that of one of them",
+            place(FIELD, "shard(embed)")
+        )
     );
+    // The gradient uses the leaf as a parameter before the layout asks where it lies.
+    const GRAD: u32 = line!() + 1;
+    let slope = |weight: Weight| grad(use_it)(weight);
+    let weight = Weight { w: ones(&[8, 8]) };
+    assert_eq!(
+        message(jit(slope).layout(&layout).call(weight)),
+        format!(
+            "`shard`: the annotation (embed) of field `w` of `Weight` at {} has 1 name, the leaf `w` f32[8,8] has 2 \
+             dimensions\
+             \n  --> {}\
+             \n  help: {NAMES}",
+            place(FIELD, "shard(embed)"),
+            place(GRAD, "grad(use_it)"),
+        )
+    );
+    // Two names more are no batch.
+    let program = |x: Tensor| x.shard(&[]);
+    let text = message(jit(program).call(ones(&[8, 8])));
+    assert!(text.ends_with("`_` for one that is never split"), "{text}");
 }
 
 #[derive(Clone, Debug, Module)]

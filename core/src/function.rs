@@ -15,31 +15,48 @@ use crate::types::TensorType;
 /// A tree of tensors with other leaves: what a model is at run time, or its types.
 pub type On<T, M> = <T as Tree<Tensor>>::With<M>;
 
-/// A function from trees of tensors to a tree of tensors.
+/// What can be called, whatever it takes and returns.
 ///
-/// Implemented for closures and functions of up to six arguments. The arguments of a function of
-/// one are that argument; of several, a tuple. `Signature` only tells these implementations apart.
+/// Implemented for closures and functions of up to twelve arguments. `Signature` only tells these
+/// implementations apart. Kept apart from [`Function`] so that the compiler settles on one of them before it asks
+/// whether arguments and result are trees, and then names the one that is not.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function that can be traced",
-    label = "not a function of tensors",
-    note = "a traced function takes up to six arguments and returns one value, each a `Tensor` or a tree of them: a tuple, an array, a `Vec`, an `Option`, or a struct with `#[derive(Module)]`"
+    label = "not a function of up to twelve arguments",
+    note = "a traced function takes up to twelve arguments by value, and returns one value: put more into tuples, or into a struct with `#[derive(Module)]`"
 )]
-pub trait Function<Signature> {
+pub trait Callable<Signature> {
     /// The argument, or a tuple of arguments.
-    type Args: Tree<Tensor>;
+    type Args;
     /// What the function returns.
-    type Output: Tree<Tensor>;
+    type Output;
     /// The number of arguments.
     const ARGUMENTS: usize;
     /// Calls it.
     fn apply(&self, args: Self::Args) -> Self::Output;
 }
 
-impl<F, A, R> Function<fn(A) -> R> for F
+/// A function from trees of tensors to a tree of tensors.
+///
+/// The arguments of a function of one are that argument; of several, a tuple.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a function that can be traced",
+    label = "not a function of up to twelve arguments",
+    note = "a traced function takes up to twelve arguments by value, and returns one value: put more into tuples, or into a struct with `#[derive(Module)]`"
+)]
+pub trait Function<Signature>:
+    Callable<Signature, Args: Tree<Tensor>, Output: Tree<Tensor>>
+{
+}
+
+impl<Signature, F> Function<Signature> for F where
+    F: Callable<Signature, Args: Tree<Tensor>, Output: Tree<Tensor>>
+{
+}
+
+impl<F, A, R> Callable<fn(A) -> R> for F
 where
     F: Fn(A) -> R,
-    A: Tree<Tensor>,
-    R: Tree<Tensor>,
 {
     type Args = A;
     type Output = R;
@@ -49,10 +66,9 @@ where
     }
 }
 
-impl<F, R> Function<fn() -> R> for F
+impl<F, R> Callable<fn() -> R> for F
 where
     F: Fn() -> R,
-    R: Tree<Tensor>,
 {
     type Args = ();
     type Output = R;
@@ -62,13 +78,11 @@ where
     }
 }
 
-macro_rules! function {
+macro_rules! callable {
     ($($T:ident $i:tt),+) => {
-        impl<Func, $($T,)+ Ret> Function<fn($($T),+) -> Ret> for Func
+        impl<Func, $($T,)+ Ret> Callable<fn($($T),+) -> Ret> for Func
         where
             Func: Fn($($T),+) -> Ret,
-            $($T: Tree<Tensor>,)+
-            Ret: Tree<Tensor>,
         {
             type Args = ($($T,)+);
             type Output = Ret;
@@ -80,11 +94,17 @@ macro_rules! function {
     };
 }
 
-function!(A 0, B 1);
-function!(A 0, B 1, C 2);
-function!(A 0, B 1, C 2, D 3);
-function!(A 0, B 1, C 2, D 3, E 4);
-function!(A 0, B 1, C 2, D 3, E 4, F 5);
+callable!(A 0, B 1);
+callable!(A 0, B 1, C 2);
+callable!(A 0, B 1, C 2, D 3);
+callable!(A 0, B 1, C 2, D 3, E 4);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+callable!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
 
 /// A traced function.
 pub struct Traced<A, R> {

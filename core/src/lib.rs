@@ -12,6 +12,8 @@ mod blocks;
 mod catalogue;
 mod collective;
 mod context;
+#[doc(hidden)]
+pub mod derived;
 mod dtype;
 mod error;
 mod expand;
@@ -46,7 +48,7 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
 pub use expand::{cumulative_in_blocks, shift_by_padding};
 pub use float8::{F8E4M3FN, F8E5M2};
-pub use function::{Function, On, Traced, trace, trace_like, trace_under};
+pub use function::{Callable, Function, On, Traced, trace, trace_like, trace_under};
 pub use graph::{Equation, Graph, Scope, ValueId, Values};
 pub use literal::{Element, Literal, Number};
 pub use op::{
@@ -59,8 +61,8 @@ pub use rules::split;
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};
 pub use tensor::{
-    At, Axes, ConvOptions, INFER, Index, IntoShape, Operand, Padding, Pool, Tensor, Unique,
-    associative_scan, concatenate, einsum, einsum_as, sort_by_key, stack,
+    At, Axes, ConvOptions, INFER, Index, IntoOperand, IntoShape, Operand, Padding, Pool, Tensor,
+    Unique, associative_scan, concatenate, einsum, einsum_as, sort_by_key, stack,
 };
 pub use trace::{BACKWARD, at, mistake, scope};
 pub use transform::{
@@ -69,7 +71,7 @@ pub use transform::{
     jacrev, jvp, linearize, manual, remat, remat_with, scan, scan_reverse, scan_unrolled, switch,
     value_and_grad, vjp, vmap, vmap_axes, vmap_named, while_loop,
 };
-pub use tree::{Leaf, Path, Tree};
+pub use tree::{Declaration, Leaf, Path, Tree};
 pub use tree_map::{tree_map, tree_paths, tree_zip};
 pub use types::{Shape, TensorType};
 pub use varying::Varying;

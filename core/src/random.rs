@@ -17,7 +17,7 @@ use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::lax;
 use crate::literal::{Literal, Number};
-use crate::tensor::{Operand, Tensor, concatenate};
+use crate::tensor::{IntoOperand, Operand, Tensor, concatenate};
 use crate::trace::{fail, method};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
@@ -101,7 +101,7 @@ impl Key {
     ///
     /// A negative or wider integer of a tensor counts modulo 2^32.
     #[track_caller]
-    pub fn fold_in(self, data: impl Into<Operand>) -> Key {
+    pub fn fold_in(self, data: impl IntoOperand) -> Key {
         method("fold_in", Location::caller(), || {
             let counts = Counts {
                 high: None,
@@ -263,7 +263,7 @@ impl Key {
 
     /// `true` with probability `p`, a number or a tensor of floats that broadcasts to `shape`.
     #[track_caller]
-    pub fn bernoulli(self, p: impl Into<Operand>, shape: impl AsRef<[usize]>) -> Tensor {
+    pub fn bernoulli(self, p: impl IntoOperand, shape: impl AsRef<[usize]>) -> Tensor {
         method("bernoulli", Location::caller(), || {
             let p = match p.into() {
                 Operand::Number(number) => {

@@ -6,8 +6,11 @@
 //! names it was annotated with. `#[derive(Module)]` writes the implementation.
 
 use std::fmt;
+use std::panic::Location;
 
 use shardax_sharding::{Dim, PartitionSpec, Role};
+
+use crate::error::Source;
 
 /// What may stand at the leaves of a [`Tree`].
 ///
@@ -26,12 +29,13 @@ impl Leaf for PartitionSpec {}
 
 /// A structure with leaves of type `L`.
 ///
-/// Implemented for leaves themselves, `()`, tuples, arrays, `Vec`, `Option`, and for structs that
-/// derive `Module`.
+/// Implemented for leaves themselves, `()`, tuples of up to twelve, arrays, `Vec`, `Option`, and for
+/// structs that derive `Module`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree with leaves `{L}`",
     label = "not a tree of `{L}`",
-    note = "trees are leaves, tuples, arrays, `Vec`, `Option`, and structs with `#[derive(Module)]`"
+    note = "trees are leaves, tuples of up to twelve trees, arrays, `Vec`, `Option`, and structs with `#[derive(Module)]`",
+    note = "to make a struct of yours one, put `#[derive(Module)]` on it, give it the parameter `<L = Tensor>`, and write `L` for each tensor in it"
 )]
 pub trait Tree<L: Leaf>: Sized + 'static {
     /// The same structure with other leaves.
@@ -209,6 +213,12 @@ tuple!(A 0, B 1, C 2);
 tuple!(A 0, B 1, C 2, D 3);
 tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, N 11);
 
 /// Where a leaf stands in its tree, and what its annotation says of its dimensions.
 ///
@@ -220,7 +230,19 @@ pub struct Path {
     /// Dimensions that a container puts before those of its leaves (`layers` in a stack).
     leading: Vec<Dim>,
     annotation: Option<&'static [Dim]>,
+    declaration: Option<Declaration>,
     is_state: bool,
+}
+
+/// Where the annotation of a module's field is written, for messages about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// The struct's name.
+    pub module: &'static str,
+    /// The field's.
+    pub field: &'static str,
+    /// The line of the annotation.
+    pub source: Source,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,9 +274,38 @@ impl Path {
         dims: &'static [Dim],
         walk: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        let outer = self.annotation.replace(dims);
+        self.with_annotation(name, dims, None, walk)
+    }
+
+    /// [`Path::annotated`] for a field of the struct `module` whose annotation stands on the caller's line;
+    /// `#[derive(Module)]` writes this.
+    #[track_caller]
+    pub fn declared<R>(
+        &mut self,
+        name: &'static str,
+        module: &'static str,
+        dims: &'static [Dim],
+        walk: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let declaration = Declaration {
+            module,
+            field: name,
+            source: Location::caller(),
+        };
+        self.with_annotation(name, dims, Some(declaration), walk)
+    }
+
+    fn with_annotation<R>(
+        &mut self,
+        name: &'static str,
+        dims: &'static [Dim],
+        declaration: Option<Declaration>,
+        walk: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let outer = (self.annotation, self.declaration);
+        (self.annotation, self.declaration) = (Some(dims), declaration);
         let result = self.within(Segment::Field(name), walk);
-        self.annotation = outer;
+        (self.annotation, self.declaration) = outer;
         result
     }
 
@@ -285,6 +336,11 @@ impl Path {
     pub fn dims(&self) -> Option<Vec<Dim>> {
         let own = self.annotation?;
         Some(self.leading.iter().chain(own).copied().collect())
+    }
+
+    /// Where the leaf's annotation is written, if that is a field of a struct.
+    pub fn declaration(&self) -> Option<Declaration> {
+        self.declaration
     }
 
     /// What the leaf is where it rests, to a layout: [`Role::State`] within [`Path::state`], else

@@ -4,9 +4,10 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
+use syn::visit_mut::{self, VisitMut};
 use syn::{
     Attribute, Data, DeriveInput, Field, Fields, GenericArgument, GenericParam, Generics, Member,
-    PathArguments, PathSegment, Type, TypeParam, parse_quote,
+    PathArguments, PathSegment, Type, TypeParam, TypePath, parse_quote,
 };
 
 use crate::dims::{self, Dims};
@@ -41,6 +42,8 @@ struct Module {
 
 /// A field of the struct.
 struct Part {
+    /// The struct's name.
+    module: String,
     member: Member,
     ty: Type,
     /// Whether it mentions a leaf; otherwise it is configuration, which is cloned.
@@ -153,6 +156,7 @@ impl Module {
             None
         });
         Part {
+            module: self.name.unraw().to_string(),
             member,
             ty: field.ty,
             is_walked,
@@ -162,15 +166,8 @@ impl Module {
     }
 
     fn mentions_leaves(&self, tokens: TokenStream) -> bool {
-        tokens.into_iter().any(|token| match token {
-            TokenTree::Ident(ident) => self
-                .leaf
-                .iter()
-                .chain(&self.trees)
-                .any(|leaf| ident == *leaf),
-            TokenTree::Group(group) => self.mentions_leaves(group.stream()),
-            TokenTree::Punct(_) | TokenTree::Literal(_) => false,
-        })
+        let mut leaves = self.leaf.iter().chain(&self.trees);
+        leaves.any(|leaf| mentions(tokens.clone(), leaf))
     }
 
     /// Whether this is `L`, `[L; N]`, or one of the [`CONTAINERS`] with `L` in it.
@@ -209,8 +206,11 @@ impl Module {
             true => TokenStream::new(),
             false => quote!(let _ = (__path, __f);),
         };
+        let checks = self.parts.iter().filter_map(|part| self.check(part, root));
 
         quote! {
+            #(#checks)*
+
             #[automatically_derived]
             impl #impl_generics #root::Tree<#leaf> for #name #own_arguments #where_clause {
                 type With<#other: #root::Leaf> = #name<#(#other_arguments),*>;
@@ -238,6 +238,40 @@ impl Module {
                 }
             }
         }
+    }
+
+    /// The check that a field taken for configuration is no tree of tensors. A type that depends on a constant of the
+    /// struct cannot be asked outside of the impl, and is not.
+    fn check(&self, part: &Part, root: &TokenStream) -> Option<TokenStream> {
+        let mut constants = self.generics.const_params();
+        let ty = &part.ty;
+        let is_unit = matches!(ty, Type::Tuple(tuple) if tuple.elems.is_empty());
+        let depends = constants.any(|c| mentions(ty.to_token_stream(), &c.ident));
+        if part.is_walked || is_unit || depends {
+            return None;
+        }
+        let leaf = self.leaf.clone();
+        let leaf = leaf.unwrap_or_else(|| Ident::new("L", Span::call_site()));
+        let mut wanted = ty.clone();
+        WithLeaf(&leaf).visit_type_mut(&mut wanted);
+        let message = format!(
+            "field `{}` of `{}` is a module or a tensor, and its type does not mention the leaf: write `{}`",
+            part.name(),
+            self.name,
+            spaceless(&wanted.to_token_stream()),
+        );
+        let message = match self.leaf {
+            Some(_) => message,
+            None => format!("{message}, and `struct {}<{leaf} = Tensor, ..>`", self.name),
+        };
+        let span = ty.span();
+        let (at_type, import) = (root::at(root, span), import(root));
+        Some(quote_spanned! {span=>
+            const _: () = {
+                #import
+                ::core::assert!(!#at_type::derived::Field::<#ty>::HAS_LEAVES, #message)
+            };
+        })
     }
 
     /// The struct's parameters, with the bounds that make its parts trees.
@@ -278,7 +312,7 @@ impl Part {
         let part = self.reference();
         let span = self.ty.span();
         if !self.is_walked {
-            return quote_spanned!(span=> ::core::clone::Clone::clone(#part));
+            return self.ask(quote_spanned!(span=> cloned(#part)), root);
         }
         let at_type = root::at(root, span);
         self.walk(
@@ -304,10 +338,20 @@ impl Part {
         let member = &self.member;
         let other = quote_spanned!(span=> &__other.#member);
         if !self.is_walked {
-            return quote_spanned!(span=> ::core::cmp::PartialEq::eq(#part, #other));
+            return self.ask(quote_spanned!(span=> equal(#part, #other)), root);
         }
         let at_type = root::at(root, span);
         quote_spanned!(span=> #at_type::Tree::<#leaf>::same_structure(#part, #other))
+    }
+
+    /// A call of one of the functions for configuration.
+    fn ask(&self, call: TokenStream, root: &TokenStream) -> TokenStream {
+        let ty = &self.ty;
+        let (at_type, import) = (root::at(root, ty.span()), import(root));
+        quote_spanned!(ty.span()=> {
+            #import
+            #at_type::derived::Field::<#ty>::#call
+        })
     }
 
     fn reference(&self) -> TokenStream {
@@ -320,24 +364,72 @@ impl Part {
         quote_spanned!(span=> &self.#member)
     }
 
-    /// Walks the part by `walk`, under its name and its annotation.
-    fn walk(&self, walk: TokenStream, root: &TokenStream) -> TokenStream {
-        let name = match &self.member {
+    /// What a path calls the part.
+    fn name(&self) -> String {
+        match &self.member {
             Member::Named(ident) => ident.unraw().to_string(),
             Member::Unnamed(index) => index.index.to_string(),
-        };
+        }
+    }
+
+    /// Walks the part by `walk`, under its name and its annotation.
+    fn walk(&self, walk: TokenStream, root: &TokenStream) -> TokenStream {
+        let (name, module) = (self.name(), &self.module);
         let walk = match self.is_state {
             true => quote!(__path.state(|__path| #walk)),
             false => walk,
         };
         match &self.dims {
             Some(dims) => {
-                let dims = dims.expand(root);
-                quote!(__path.annotated(#name, #dims, |__path| #walk))
+                // At the annotation, whose line a message about it names.
+                let (span, list) = (dims.span, dims.expand(root));
+                let at_annotation = root::at(root, span);
+                let path = Ident::new("__path", Span::call_site());
+                quote_spanned!(span=>
+                    #at_annotation::Path::declared(#path, #name, #module, #list, |#path| #walk))
             }
             None => quote!(__path.field(#name, |__path| #walk)),
         }
     }
+}
+
+/// Brings the functions for configuration into scope. Not at the field's type: where that is a tree they are not used, and
+/// the compiler would say so there.
+fn import(root: &TokenStream) -> TokenStream {
+    quote!(use #root::derived::ConfigurationField as _;)
+}
+
+/// Writes the leaf into a type that lacks it: `Inner` becomes `Inner<L>`, `Vec<Tensor>` becomes `Vec<L>`.
+struct WithLeaf<'a>(&'a Ident);
+
+impl VisitMut for WithLeaf<'_> {
+    fn visit_type_path_mut(&mut self, ty: &mut TypePath) {
+        visit_mut::visit_type_path_mut(self, ty);
+        let leaf = self.0;
+        let Some(last) = ty.path.segments.last_mut() else {
+            return;
+        };
+        if last.ident == "Tensor" {
+            *ty = parse_quote!(#leaf);
+        } else if last.arguments.is_none() {
+            last.arguments = PathArguments::AngleBracketed(parse_quote!(<#leaf>));
+        }
+    }
+}
+
+/// A type as a user writes it: its tokens, without the spaces between them.
+fn spaceless(tokens: &TokenStream) -> String {
+    let text = tokens.to_string().replace(' ', "");
+    text.replace(',', ", ").replace(';', "; ")
+}
+
+/// Whether an identifier is among tokens, at any depth.
+fn mentions(tokens: TokenStream, name: &Ident) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
+        TokenTree::Punct(_) | TokenTree::Literal(_) => false,
+    })
 }
 
 /// Whether a field is marked `#[module(state)]`. There is nothing else to say of it so far.
@@ -447,6 +539,14 @@ mod tests {
                 }
             },
             quote! {
+                const _: () = {
+                    use root::derived::ConfigurationField as _;
+                    ::core::assert!(
+                        !root::derived::Field::<f64>::HAS_LEAVES,
+                        "field `eps` of `Block` is a module or a tensor, and its type does not mention the leaf: write `f64<L>`"
+                    )
+                };
+
                 #[automatically_derived]
                 impl<const N: usize, L: Debug + root::Leaf> root::Tree<L> for Block<N, L>
                 where
@@ -460,8 +560,10 @@ mod tests {
                         __f: &mut dyn ::core::ops::FnMut(&mut root::Path, &L) -> __M,
                     ) -> Self::With<__M> {
                         Block {
-                            up: __path.annotated(
+                            up: root::Path::declared(
+                                __path,
                                 "up",
+                                "Block",
                                 &[root::Dim::Logical("embed"), root::Dim::Unsharded],
                                 |__path| root::Tree::<L>::map_leaves(&self.up, __path, __f)
                             ),
@@ -469,7 +571,10 @@ mod tests {
                                 "type",
                                 |__path| root::Tree::<L>::map_leaves(&self.r#type, __path, __f)
                             ),
-                            eps: ::core::clone::Clone::clone(&self.eps)
+                            eps: {
+                                use root::derived::ConfigurationField as _;
+                                root::derived::Field::<f64>::cloned(&self.eps)
+                            }
                         }
                     }
 
@@ -478,8 +583,10 @@ mod tests {
                         __path: &mut root::Path,
                         __f: &mut dyn ::core::ops::FnMut(&mut root::Path, &'__a L),
                     ) {
-                        __path.annotated(
+                        root::Path::declared(
+                            __path,
                             "up",
+                            "Block",
                             &[root::Dim::Logical("embed"), root::Dim::Unsharded],
                             |__path| root::Tree::<L>::visit_leaves(&self.up, __path, __f)
                         );
@@ -493,7 +600,10 @@ mod tests {
                         true
                             && root::Tree::<L>::same_structure(&self.up, &__other.up)
                             && root::Tree::<L>::same_structure(&self.r#type, &__other.r#type)
-                            && ::core::cmp::PartialEq::eq(&self.eps, &__other.eps)
+                            && {
+                                use root::derived::ConfigurationField as _;
+                                root::derived::Field::<f64>::equal(&self.eps, &__other.eps)
+                            }
                     }
                 }
             },
@@ -561,6 +671,25 @@ mod tests {
         ));
         let body = spaceless(&quote!(let _ = (__path, __f); Nothing {}));
         assert!(unit.contains(&body), "{unit}");
+    }
+
+    #[test]
+    fn the_leaf_is_written_into_types_that_lack_it() {
+        let advice = |ty: TokenStream| {
+            let text = expanded(quote!(struct A<L = Tensor> { w: L, x: #ty }));
+            let (_, rest) = text.split_once("write`").unwrap_or_default();
+            rest.split('`').next().unwrap_or_default().to_owned()
+        };
+        for (ty, wanted) in [
+            (quote!(Tensor), "L"),
+            (quote!(Inner), "Inner<L>"),
+            (quote!(nets::Inner), "nets::Inner<L>"),
+            (quote!(Vec<Option<Inner>>), "Vec<Option<Inner<L>>>"),
+            (quote!([(Tensor, Inner<Tensor>); 2]), "[(L,Inner<L>);2]"),
+        ] {
+            assert_eq!(advice(ty), wanted);
+        }
+        assert_eq!(advice(quote!(())), "");
     }
 
     #[test]

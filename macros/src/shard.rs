@@ -5,7 +5,7 @@
 //! whose value the function returns.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     Attribute, Block, Expr, ExprAsync, ExprClosure, ExprReturn, ExprTry, FnArg, ImplItem, Item,
@@ -47,15 +47,35 @@ pub(crate) fn attribute(dims: TokenStream, item: TokenStream, root: &TokenStream
             sharder.errors.at(&other, message);
             other.into_token_stream()
         }
-        Err(error) => {
-            sharder.errors.push(error);
-            item
-        }
+        Err(error) => return no_item(error, item),
     };
     let mut tokens = errors.into_tokens();
     tokens.extend(item);
     tokens
 }
+
+/// An attribute within a function: the one around it would have taken it away, so there is none.
+fn no_item(error: syn::Error, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    if let Ok(Stmt::Local(_)) = syn::parse2(item.clone()) {
+        let message = "the function around this `let` has no `#[shard]` of its own: write `#[shard]` above the `fn`, or \
+                       above the `impl` block that it is in";
+        errors.push(syn::Error::new(Span::call_site(), message));
+    } else if syn::parse2::<Expr>(item.clone()).is_ok() {
+        errors.push(syn::Error::new(Span::call_site(), NOT_ANNOTATED));
+        let error = errors.into_tokens();
+        return quote!({ #error #item });
+    } else {
+        errors.push(error);
+    }
+    let mut tokens = errors.into_tokens();
+    tokens.extend(item);
+    tokens
+}
+
+/// What is said of an annotation that stands on nothing that has a name.
+const NOT_ANNOTATED: &str = "`#[shard]` annotates function arguments, results and `let` statements: bind this to a name \
+                             with an annotated `let`";
 
 struct Sharder<'a> {
     root: &'a TokenStream,
@@ -331,11 +351,7 @@ impl VisitMut for BodyWalker<'_, '_> {
     /// Only the annotations that belong to no `let` are still there.
     fn visit_attribute_mut(&mut self, attribute: &mut Attribute) {
         if dims::is_shard(attribute) {
-            self.sharder.errors.at(
-                &attribute,
-                "`#[shard]` annotates function arguments, results and `let` statements: bind this to \
-                 a name with an annotated `let`",
-            );
+            self.sharder.errors.at(&attribute, NOT_ANNOTATED);
             // Left as it is, it would be reported a second time.
             *attribute = parse_quote!(#[allow()]);
         }
@@ -366,8 +382,6 @@ fn first_span(tokens: &TokenStream) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
-    use quote::quote;
-
     use super::*;
 
     fn expanded(dims: TokenStream, item: TokenStream) -> String {

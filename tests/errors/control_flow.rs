@@ -18,6 +18,7 @@ chapter![
     batches_of_other_sizes,
     a_batch_axis_that_is_not_there,
     nothing_is_mapped,
+    a_function_that_calls_itself,
 ];
 
 /// A carry that changes its type
@@ -138,5 +139,18 @@ fn a_batch_axis_that_is_not_there() -> Outcome {
 fn nothing_is_mapped() -> Outcome {
     let sums = |x: Tensor| vmap_axes(|x: Tensor| x.sum(..), [None], 0)(x);
     jit(sums).call(ones(&[8, 3]))?;
+    Ok(())
+}
+
+/// A function that calls itself without an end
+///
+/// Both branches of a `cond` are traced, whatever it will choose: a recursion ends by a number of levels that Rust counts,
+/// or is written as a loop.
+fn a_function_that_calls_itself() -> Outcome {
+    fn halved(x: Tensor) -> Tensor {
+        let half = |x: Tensor| halved(x * 0.5);
+        cond(x.gt(1), x, half, |x: Tensor| x)
+    }
+    jit(halved).call(Array::scalar(9f32))?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::{Outcome, chapter, ones};
 
 chapter![
     an_annotation_of_another_arity,
+    a_field_with_too_few_names,
     dimensions_that_do_not_divide,
     an_unknown_mesh_axis,
     a_mesh_axis_twice,
@@ -24,6 +25,23 @@ fn an_annotation_of_another_arity() -> Outcome {
         y
     }
     jit(double).call(ones(&[8, 8]))?;
+    Ok(())
+}
+
+/// A field with too few names
+///
+/// The annotation says of one model how its arrays lie. Several models side by side, or several layers, are a `Stack` of it.
+fn a_field_with_too_few_names() -> Outcome {
+    #[derive(Module)]
+    struct Linear<L = Tensor> {
+        #[shard(embed, mlp)]
+        weight: L,
+    }
+    let ensemble = |model: Linear, x: Tensor| vmap(|m: Linear| x.dot(m.weight))(model);
+    let weight = ones(&[4, 8, 16]);
+    let layout = Layout::fsdp(Mesh::new([("data", 2)])?)?;
+    let step = jit(ensemble).layout(&layout);
+    step.call((Linear { weight }, ones(&[2, 8])))?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! `UPDATE_DOCS=1 cargo test --test errors` writes it again.
 
 mod calls;
+mod compiler;
 mod control_flow;
 mod derivatives;
 mod layouts;
@@ -62,7 +63,8 @@ Each message says what is wrong with which argument, names its shape, the axis a
 line. All faults of one call are in one message. Model code has no `?`: a mistake in a traced function ends the
 enclosing `jit(...).call(...)` (or `trace`) with `Err`, and the next call works.
 
-Every message here is compared with what the library says by `tests/errors/`. The code of a section is taken to be
+Every message here is compared with what the library says by `tests/errors/`, and those of the last chapter with what the
+compiler says by `tests/macros/`. The code of a section is taken to be
 `src/model.rs`, whose first line is the first one shown; `ones(&[2, 3])` is an array `f32[2,3]` of ones.
 ";
 
@@ -182,6 +184,7 @@ fn the_document_has_the_messages_of_all_mistakes() {
         let left: Vec<&String> = sections.keys().collect();
         assert!(left.is_empty(), "not listed in {}: {left:?}", chapter.file);
     }
+    written += &compiler::chapter();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &written).expect("the document can be written");

@@ -9,7 +9,7 @@ use std::panic::Location;
 use super::{Key, drawn_in, refuse};
 use crate::dtype::DType;
 use crate::literal::Number;
-use crate::tensor::{Operand, Tensor};
+use crate::tensor::{IntoOperand, Operand, Tensor};
 use crate::trace::method;
 use crate::transform::{custom_jvp, vmap, while_loop};
 
@@ -21,7 +21,7 @@ impl Key {
     #[track_caller]
     pub fn gamma(
         self,
-        alpha: impl Into<Operand>,
+        alpha: impl IntoOperand,
         dtype: DType,
         shape: impl AsRef<[usize]>,
     ) -> Tensor {
@@ -36,7 +36,7 @@ impl Key {
     #[track_caller]
     pub fn loggamma(
         self,
-        alpha: impl Into<Operand>,
+        alpha: impl IntoOperand,
         dtype: DType,
         shape: impl AsRef<[usize]>,
     ) -> Tensor {
@@ -51,8 +51,8 @@ impl Key {
     #[track_caller]
     pub fn beta(
         self,
-        alpha: impl Into<Operand>,
-        beta: impl Into<Operand>,
+        alpha: impl IntoOperand,
+        beta: impl IntoOperand,
         dtype: DType,
         shape: impl AsRef<[usize]>,
     ) -> Tensor {

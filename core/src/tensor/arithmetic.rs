@@ -43,6 +43,20 @@ impl<N: Into<Number>> From<N> for Operand {
     }
 }
 
+/// What converts into an [`Operand`]: tensors and numbers.
+///
+/// Values outside of the program are none, [`Into`] says so in terms that lead nowhere, and this trait in terms of the
+/// program.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a `Tensor` nor a number",
+    label = "not an operand in a traced program",
+    note = "a traced function cannot capture values such as an `Array`, which its program is given when it is called: pass it as an argument, as `w` in `jit(|x: Tensor, w: Tensor| x * w).call((x, w))`"
+)]
+pub trait IntoOperand: Into<Operand> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<Operand>> IntoOperand for T {}
+
 /// The type in which two tensors meet.
 pub(crate) fn promote(a: DType, b: DType) -> Option<DType> {
     let rank = |d: DType| match d {
@@ -142,8 +156,8 @@ fn number_like(number: Number, like: Tensor, op: &'static str, source: Source) -
 pub(super) fn binary(
     name: &'static str,
     op: Binary,
-    lhs: impl Into<Operand>,
-    rhs: impl Into<Operand>,
+    lhs: impl IntoOperand,
+    rhs: impl IntoOperand,
     source: Source,
 ) -> Tensor {
     method(name, source, || {
@@ -154,7 +168,7 @@ pub(super) fn binary(
 
 macro_rules! operator {
     ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
-        impl<R: Into<Operand>> $trait<R> for Tensor {
+        impl<R: IntoOperand> $trait<R> for Tensor {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, rhs: R) -> Tensor {
@@ -183,7 +197,7 @@ operator!(
 macro_rules! assign {
     ($($trait:ident $method:ident $op:tt),* $(,)?) => {$(
         /// Names the result anew: the value that the handle named before is unchanged.
-        impl<R: Into<Operand>> $trait<R> for Tensor {
+        impl<R: IntoOperand> $trait<R> for Tensor {
             #[track_caller]
             fn $method(&mut self, rhs: R) {
                 *self = *self $op rhs;
@@ -303,7 +317,7 @@ macro_rules! compare {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
-            pub fn $method(self, rhs: impl Into<Operand>) -> Tensor {
+            pub fn $method(self, rhs: impl IntoOperand) -> Tensor {
                 let (op, source) = (Comparison::$op, Location::caller());
                 method(op.name(), source, || {
                     let (lhs, rhs) = together(op.name(), self.into(), rhs.into(), source);
@@ -332,32 +346,32 @@ compare!(
 impl Tensor {
     /// The larger of two, element by element; equal ones share the derivative.
     #[track_caller]
-    pub fn maximum(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn maximum(self, rhs: impl IntoOperand) -> Tensor {
         binary("maximum", Binary::Max, self, rhs, Location::caller())
     }
 
     /// The smaller of two, element by element; equal ones share the derivative.
     #[track_caller]
-    pub fn minimum(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn minimum(self, rhs: impl IntoOperand) -> Tensor {
         binary("minimum", Binary::Min, self, rhs, Location::caller())
     }
 
     /// The nearest number in `low..=high`, element by element.
     #[track_caller]
-    pub fn clamp(self, low: impl Into<Operand>, high: impl Into<Operand>) -> Tensor {
+    pub fn clamp(self, low: impl IntoOperand, high: impl IntoOperand) -> Tensor {
         self.maximum(low).minimum(high)
     }
 
     /// The angle of the point `(x, self)`: the inverse tangent of `self / x`, in the quadrant of the
     /// point. Its derivative at the origin is 0.
     #[track_caller]
-    pub fn atan2(self, x: impl Into<Operand>) -> Tensor {
+    pub fn atan2(self, x: impl IntoOperand) -> Tensor {
         binary("atan2", Binary::Atan2, self, x, Location::caller())
     }
 
     /// The number of the element type that is next to `self` in the direction of `rhs`.
     #[track_caller]
-    pub fn nextafter(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn nextafter(self, rhs: impl IntoOperand) -> Tensor {
         binary(
             "nextafter",
             Binary::NextAfter,
@@ -370,20 +384,20 @@ impl Tensor {
     /// The polygamma function of order `self` at `x`: the derivative of that order of
     /// [`Tensor::digamma`]. There is no derivative by the order.
     #[track_caller]
-    pub fn polygamma(self, x: impl Into<Operand>) -> Tensor {
+    pub fn polygamma(self, x: impl IntoOperand) -> Tensor {
         binary("polygamma", Binary::Polygamma, self, x, Location::caller())
     }
 
     /// The bits of an integer moved down by `rhs`, zeros coming in from above also for a signed type.
     #[track_caller]
-    pub fn shift_right_logical(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn shift_right_logical(self, rhs: impl IntoOperand) -> Tensor {
         let op = Binary::ShiftRightLogical;
         binary("shift_right_logical", op, self, rhs, Location::caller())
     }
 
     /// `self` to the power `rhs`, element by element. `x^0` is 1, also at 0.
     #[track_caller]
-    pub fn pow(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn pow(self, rhs: impl IntoOperand) -> Tensor {
         binary("pow", Binary::Pow, self, rhs, Location::caller())
     }
 
@@ -402,7 +416,7 @@ impl Tensor {
 
     /// Where `self` (boolean) is true `on_true`, elsewhere `on_false`; the three broadcast.
     #[track_caller]
-    pub fn select(self, on_true: impl Into<Operand>, on_false: impl Into<Operand>) -> Tensor {
+    pub fn select(self, on_true: impl IntoOperand, on_false: impl IntoOperand) -> Tensor {
         let source = Location::caller();
         method("select", source, || {
             let (on_true, on_false) = together("select", on_true.into(), on_false.into(), source);

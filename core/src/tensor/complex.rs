@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 use std::panic::Location;
 
 use super::Tensor;
-use super::arithmetic::{Operand, binary};
+use super::arithmetic::{IntoOperand, binary};
 use crate::lax;
 use crate::op::{Binary, Unary};
 use crate::trace::method;
@@ -15,7 +15,7 @@ use crate::trace::method;
 impl Tensor {
     /// The complex number with real part `self` and this imaginary part, both `f32`.
     #[track_caller]
-    pub fn complex(self, imaginary: impl Into<Operand>) -> Tensor {
+    pub fn complex(self, imaginary: impl IntoOperand) -> Tensor {
         binary(
             "complex",
             Binary::Complex,

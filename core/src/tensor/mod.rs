@@ -25,16 +25,16 @@ use std::panic::Location;
 use shardax_sharding::{Dim, Role};
 
 use crate::dtype::DType;
-use crate::error::Source;
+use crate::error::{ErrorKind, Source};
 use crate::graph::ValueId;
 use crate::lax;
 use crate::op::{Constraint, Op};
-use crate::trace::{FrameId, emit1, look_at_type, type_of};
-use crate::tree::Leaf;
-use crate::tree::Path;
+use crate::rules::shape::annotation_help;
+use crate::trace::{FrameId, emit1, fail_at, look_at_type, type_of};
+use crate::tree::{Declaration, Leaf, Path};
 use crate::types::{Shape, TensorType};
 
-pub use arithmetic::Operand;
+pub use arithmetic::{IntoOperand, Operand};
 pub use conv::{ConvOptions, Padding};
 pub use cumulative::associative_scan;
 pub use einsum::{einsum, einsum_as};
@@ -143,6 +143,7 @@ impl Tensor {
 /// States where the leaf of a tree lies, if it is annotated.
 pub(crate) fn leaf(x: Tensor, path: &Path, role: Role, source: Source) -> Tensor {
     let Some(dims) = path.dims() else { return x };
+    check_names(x, path, &dims, source);
     let constraint = Constraint {
         dims: dims.into_iter().collect(),
         role,
@@ -150,6 +151,43 @@ pub(crate) fn leaf(x: Tensor, path: &Path, role: Role, source: Source) -> Tensor
         leaves_batch_open: false,
     };
     emit1(Op::Shard(Box::new(constraint)), &[x], source)
+}
+
+/// Refuses an annotation of a field that has a wrong number of names, and says where it is written.
+fn check_names(x: Tensor, path: &Path, dims: &[Dim], source: Source) {
+    let Some(declaration) = path.declaration() else {
+        return;
+    };
+    let ty = type_of(x, "shard", source);
+    if dims.len() == ty.rank() {
+        return;
+    }
+    let Declaration {
+        module,
+        field,
+        source: at,
+    } = declaration;
+    let names: Vec<String> = dims.iter().map(Dim::to_string).collect();
+    let problem = format!(
+        "the annotation ({}) of field `{field}` of `{module}` at {}:{}:{} has {} {}, the leaf `{path}` {ty} has {} \
+         dimensions",
+        names.join(", "),
+        at.file(),
+        at.line(),
+        at.column(),
+        names.len(),
+        if names.len() == 1 { "name" } else { "names" },
+        ty.rank()
+    );
+    let help = annotation_help(dims.len(), ty.rank());
+    fail_at(
+        ErrorKind::Shape {
+            op: "shard",
+            problem,
+        },
+        Some(help),
+        source,
+    )
 }
 
 /// `Tensor(#3 of FrameId(0))`: a handle can outlive its trace, and then has no type to show.

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::panic::Location;
 
 use super::Tensor;
-use super::arithmetic::Operand;
+use super::arithmetic::{IntoOperand, Operand};
 use super::reduce::{Axes, dims_at};
 use super::shape::axis_at;
 use crate::blocks::{apart, known_blocks, whole};
@@ -76,7 +76,7 @@ impl Tensor {
     /// before equal elements. If the vector isn't ascending, the result is some position, which
     /// need not be the same under every layout.
     #[track_caller]
-    pub fn searchsorted(self, values: impl Into<Operand>) -> Tensor {
+    pub fn searchsorted(self, values: impl IntoOperand) -> Tensor {
         search(
             "searchsorted",
             self,
@@ -88,7 +88,7 @@ impl Tensor {
 
     /// [`Tensor::searchsorted`], after equal elements.
     #[track_caller]
-    pub fn searchsorted_right(self, values: impl Into<Operand>) -> Tensor {
+    pub fn searchsorted_right(self, values: impl IntoOperand) -> Tensor {
         search(
             "searchsorted_right",
             self,

@@ -5,7 +5,7 @@
 use std::ops::RangeFull;
 use std::panic::Location;
 
-use super::arithmetic::{Operand, promote};
+use super::arithmetic::{IntoOperand, Operand, promote};
 use super::shape::{axis_at, broadcast_shapes};
 use super::{Tensor, scaled};
 use crate::dtype::DType;
@@ -186,7 +186,7 @@ impl Tensor {
     /// nothing has a weight, or all is -inf, it is -inf, and its gradient by `x` is 0; a negative sum
     /// gives NaN. A weight of 0 has a derivative as any other.
     #[track_caller]
-    pub fn logsumexp_weighted(self, weights: impl Into<Operand>, axis: isize) -> Tensor {
+    pub fn logsumexp_weighted(self, weights: impl IntoOperand, axis: isize) -> Tensor {
         let source = Location::caller();
         method("logsumexp_weighted", source, || {
             let (x, weights) = weighted("logsumexp_weighted", self, weights.into(), source);

@@ -3,7 +3,7 @@
 use std::f64::consts::{LN_2, LN_10, PI};
 use std::panic::Location;
 
-use super::{Operand, Tensor, scaled, with_slopes};
+use super::{IntoOperand, Operand, Tensor, scaled, with_slopes};
 use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::lax;
@@ -64,7 +64,7 @@ impl Tensor {
 
     /// `sqrt(x^2 + y^2)` without overflow; its derivative at the origin is 0.
     #[track_caller]
-    pub fn hypot(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn hypot(self, rhs: impl IntoOperand) -> Tensor {
         let rhs = rhs.into();
         method("hypot", Location::caller(), || {
             let (x, y) = self.alike(rhs);
@@ -74,7 +74,7 @@ impl Tensor {
 
     /// `log(e^x + e^y)` without overflow.
     #[track_caller]
-    pub fn logaddexp(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn logaddexp(self, rhs: impl IntoOperand) -> Tensor {
         let rhs = rhs.into();
         method("logaddexp", Location::caller(), || {
             let (x, y) = self.alike(rhs);
@@ -94,7 +94,7 @@ impl Tensor {
 
     /// The absolute value of `self` with the sign of `sign`, that of a zero or NaN included.
     #[track_caller]
-    pub fn copysign(self, sign: impl Into<Operand>) -> Tensor {
+    pub fn copysign(self, sign: impl IntoOperand) -> Tensor {
         let sign = sign.into();
         method("copysign", Location::caller(), || {
             let (x, sign) = self.alike(sign);
@@ -229,7 +229,7 @@ impl Tensor {
 impl Tensor {
     /// The remainder that is not negative, whatever the signs.
     #[track_caller]
-    pub fn rem_euclid(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn rem_euclid(self, rhs: impl IntoOperand) -> Tensor {
         let rhs = rhs.into();
         method("rem_euclid", Location::caller(), || {
             let (x, y) = self.alike(rhs);
@@ -243,7 +243,7 @@ impl Tensor {
 
     /// The remainder with the sign of the divisor, as numpy's `mod`: `x - y * floor_div(x, y)`.
     #[track_caller]
-    pub fn modulo(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn modulo(self, rhs: impl IntoOperand) -> Tensor {
         let rhs = rhs.into();
         method("modulo", Location::caller(), || {
             let (x, y) = self.alike(rhs);
@@ -257,7 +257,7 @@ impl Tensor {
 
     /// The quotient rounded down, as numpy's `floor_divide`.
     #[track_caller]
-    pub fn floor_div(self, rhs: impl Into<Operand>) -> Tensor {
+    pub fn floor_div(self, rhs: impl IntoOperand) -> Tensor {
         let rhs = rhs.into();
         method("floor_div", Location::caller(), || {
             let (x, y) = self.alike(rhs);

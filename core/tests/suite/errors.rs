@@ -266,7 +266,13 @@ fn shapes() {
     insta::assert_snapshot!(error, @"
     `shard`: the annotation (batch) has 1 name, the tensor f32[2,3] has 2 dimensions
       --> here
-      help: write one name for each dimension, `_` for one that is never split
+      help: write one name for each dimension, `_` for one that is never split; where the first dimension is a batch of what the function is written for, run it by `vmap`, and where it is one of layers, hold them in a `Stack`: each names that dimension itself
+    ");
+    let error = mistake([f32([2, 0])], |[x]| x.rfft());
+    insta::assert_snapshot!(error, @"
+    `rfft`: the last dimension of f32[2,0] is empty, and the transform of no elements has no frequencies
+      --> here
+      help: give it one element or more: `.pad(..)` adds zeros
     ");
 }
 

@@ -145,11 +145,7 @@ fn place_of_leaf(
     if dims.is_none() && layout.overridden(role, &name).is_none() {
         return Ok(None);
     }
-    let fault = |fault| LayoutFault {
-        what: described(path, ty),
-        source: None,
-        fault,
-    };
+    let fault = |fault| LayoutFault::of_leaf(described(path, ty), path, fault);
     match layout.resolve_leaf(role, &name, dims.as_deref(), &ty.shape) {
         Ok(resolved) => {
             let sharding = Sharding::new(layout.mesh().clone(), resolved.spec);

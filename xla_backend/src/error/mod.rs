@@ -171,6 +171,7 @@ impl Error {
             what: what.clone(),
             source: None,
             fault,
+            help: None,
         };
         Self::Layout {
             faults: faults.into_iter().map(fault).collect(),

@@ -308,12 +308,9 @@ impl Placement<'_> {
             Ok(resolved) => (resolved.spec, resolved.notes),
             Err(faults) => {
                 let what = described(kind, &name, ty);
+                let faults = faults.into_iter();
                 self.faults
-                    .extend(faults.into_iter().map(|fault| LayoutFault {
-                        what: what.clone(),
-                        source: None,
-                        fault,
-                    }));
+                    .extend(faults.map(|fault| LayoutFault::of_leaf(what.clone(), path, fault)));
                 (PartitionSpec::replicated(shape.len()), Vec::new())
             }
         }

@@ -452,6 +452,7 @@ impl Lowering<'_> {
             what: what.clone(),
             source: Some(source),
             fault,
+            help: None,
         });
         self.faults.extend(faults);
     }

@@ -104,10 +104,7 @@ impl Rule<'_> {
                                 ty.rank()
                             ),
                         },
-                        Some(
-                            "write one name for each dimension, `_` for one that is never split"
-                                .into(),
-                        ),
+                        Some(annotation_help(names.len(), ty.rank())),
                     ));
                 }
                 one(ty.clone())
@@ -185,4 +182,14 @@ impl Rule<'_> {
         }
         Ok([lhs, rhs])
     }
+}
+
+/// What to do about an annotation of `names` names on a tensor of `rank` dimensions.
+pub(crate) fn annotation_help(names: usize, rank: usize) -> String {
+    let mut help = "write one name for each dimension, `_` for one that is never split".to_owned();
+    if rank == names + 1 {
+        help += "; where the first dimension is a batch of what the function is written for, run it by `vmap`, and where \
+                 it is one of layers, hold them in a `Stack`: each names that dimension itself";
+    }
+    help
 }

@@ -12,7 +12,7 @@ use crate::lax;
 use crate::literal::Number;
 use crate::op::{Binary, Combine, Dims};
 use crate::tensor::Tensor;
-use crate::tensor::arithmetic::Operand;
+use crate::tensor::arithmetic::{IntoOperand, Operand};
 use crate::trace::{fail_at, method};
 use crate::types::{Shape, TensorType};
 
@@ -207,7 +207,7 @@ macro_rules! updates {
     ($($(#[$doc:meta])* $name:ident $combine:ident),* $(,)?) => {$(
         $(#[$doc])*
         #[track_caller]
-        pub fn $name(&self, value: impl Into<Operand>) -> Tensor {
+        pub fn $name(&self, value: impl IntoOperand) -> Tensor {
             let source = Location::caller();
             method(concat!("at.", stringify!($name)), source, || {
                 self.part.write(self.x, value.into(), Combine::$combine, source)

@@ -8,7 +8,7 @@ use crate::error::Source;
 use crate::lax;
 use crate::op::{Combine, Dims, GatherDims};
 use crate::tensor::Tensor;
-use crate::tensor::arithmetic::Operand;
+use crate::tensor::arithmetic::{IntoOperand, Operand};
 use crate::tensor::shape::axis_at;
 use crate::trace::{fail_at, method};
 use crate::types::TensorType;
@@ -22,7 +22,7 @@ macro_rules! rows {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(self, indices: Tensor, updates: impl Into<Operand>, axis: isize) -> Tensor {
+            pub fn $name(self, indices: Tensor, updates: impl IntoOperand, axis: isize) -> Tensor {
                 let name = stringify!($name);
                 let source = Location::caller();
                 method(name, source, || {
@@ -60,7 +60,7 @@ impl Tensor {
     /// This tensor with one element along `axis` replaced for each index: what
     /// [`Tensor::take_along`] reads. An index outside writes nothing.
     #[track_caller]
-    pub fn put_along(self, indices: Tensor, values: impl Into<Operand>, axis: isize) -> Tensor {
+    pub fn put_along(self, indices: Tensor, values: impl IntoOperand, axis: isize) -> Tensor {
         let source = Location::caller();
         method("put_along", source, || {
             let ty = self.ty();
@@ -81,7 +81,7 @@ impl Tensor {
     pub fn scatter_nd(
         self,
         indices: Tensor,
-        updates: impl Into<Operand>,
+        updates: impl IntoOperand,
         combine: Combine,
     ) -> Tensor {
         let source = Location::caller();

@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::op::Dims;
 use crate::tensor::Tensor;
-use crate::tensor::arithmetic::Operand;
+use crate::tensor::arithmetic::{IntoOperand, Operand};
 use crate::tensor::shape::axis_at;
 use crate::trace::{fail_at, method};
 use crate::types::TensorType;
@@ -79,7 +79,7 @@ impl Tensor {
     /// Adds `low` and `high` elements of value `value`, a number or a scalar tensor, at the ends of
     /// one dimension. Negative counts take elements away, after the others were added.
     #[track_caller]
-    pub fn pad(self, axis: isize, low: isize, high: isize, value: impl Into<Operand>) -> Tensor {
+    pub fn pad(self, axis: isize, low: isize, high: isize, value: impl IntoOperand) -> Tensor {
         let source = Location::caller();
         method("pad", source, || {
             let ty = self.ty();
@@ -104,7 +104,7 @@ impl Tensor {
 
     /// Puts `gap` elements of value `value` between neighbors along one dimension.
     #[track_caller]
-    pub fn dilate(self, axis: isize, gap: usize, value: impl Into<Operand>) -> Tensor {
+    pub fn dilate(self, axis: isize, gap: usize, value: impl IntoOperand) -> Tensor {
         let source = Location::caller();
         method("dilate", source, || {
             let ty = self.ty();
