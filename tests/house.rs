@@ -1,4 +1,4 @@
-//! Imports run one way: between the crates, and between the rooms of `xla_backend`.
+//! Imports run one way, between the crates and between the rooms of `xla_backend`; errors print their message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use shardax::{Layout, Mesh};
 
 /// The crates, each of which may use those before it.
 const CRATES: [&str; 12] = [
@@ -127,4 +128,44 @@ fn rooms_of_the_backend_use_those_below_them() {
         }
     }
     assert!(arrows > 40, "{arrows} arrows were found");
+}
+
+/// A `main` that returns an error prints its `Debug` form. So no error derives it, and each prints its message.
+#[test]
+fn no_error_prints_its_fields() {
+    let mut files = Vec::new();
+    for folder in [
+        "src",
+        "core",
+        "sharding",
+        "xla_backend",
+        "train",
+        "run",
+        "cli",
+        "macros",
+        "fuzz",
+    ] {
+        sources(&root().join(folder), &mut files);
+    }
+    let mut errors = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).expect("text");
+        for derived in text.split("#[derive(").skip(1) {
+            let derived = derived.split(")]").next().unwrap_or_default();
+            if derived.contains("thiserror::Error") {
+                errors += 1;
+                assert!(!derived.contains("Debug"), "{}: {derived}", file.display());
+            }
+        }
+    }
+    assert!(errors >= 12, "{errors} errors were found");
+
+    let mesh: Mesh = "data=8".parse().expect("a mesh");
+    let error: Box<dyn std::error::Error> =
+        Layout::megatron(mesh).expect_err("no such axis").into();
+    assert_eq!(
+        format!("{error:?}"),
+        "layout `megatron` needs a mesh axis `model`, and mesh data=8 has none of that name: rename an axis, add \
+         `model=1`, or write your own rules with `Layout::new(mesh).shard(..)`"
+    );
 }

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::panic::Location;
 
+use shardax_sharding::debug_is_the_message;
+
 /// Where in the user's source an operation was written.
 pub type Source = &'static Location<'static>;
 
@@ -21,15 +23,10 @@ pub struct Error {
     pub help: Option<String>,
 }
 
-/// The message: it is what a `main` that returns an error prints.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+debug_is_the_message!(Error, ErrorKind);
 
 /// The kinds of mistakes that tracing finds.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ErrorKind {
     /// Shapes do not fit the operation.
     #[error("`{op}`: {problem}")]

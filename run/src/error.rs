@@ -1,5 +1,6 @@
 //! What can go wrong around a training run: its files.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the data or the log of a training run.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file or folder of training text could not be read.
@@ -55,4 +56,11 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// The message: it is what a `main` that returns an error prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -9,7 +9,7 @@ use crate::strategy::Strategy;
 /// An error of this crate.
 ///
 /// A call reports everything that is wrong with its arguments, not only the first thing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A mesh cannot be made of the axes given.
@@ -113,7 +113,7 @@ pub enum Error {
 }
 
 /// One thing that is wrong with the axes of a mesh.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshFault {
     /// An axis of size zero holds no device.
@@ -165,7 +165,7 @@ pub enum MeshFault {
 }
 
 /// One thing that is wrong with the description of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterFault {
     /// A cluster of nothing.
@@ -200,7 +200,7 @@ pub enum ClusterFault {
 }
 
 /// One thing that is wrong with a rule of a layout.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rule for {rule}: {fault}")]
 pub struct RuleFault {
     /// What the rule is for: a logical name, or the parameters at rest.
@@ -210,7 +210,7 @@ pub struct RuleFault {
 }
 
 /// One thing that is wrong with where a layout puts an array.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` under the {layout} layout: {fault}")]
 pub struct ArrayFault {
     /// The array's path.
@@ -222,7 +222,7 @@ pub struct ArrayFault {
 }
 
 /// One thing that is wrong with a file of a layout.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}{}: {problem}", at_key(key))]
 pub struct FileFault {
     /// The line, from 1.
@@ -234,7 +234,7 @@ pub struct FileFault {
 }
 
 /// One thing that composed layouts differ in.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{rule} -> {} by one and {} by another: take one rule away, or write the one that you mean with \
      `Layout::shard` on one of them",
@@ -247,6 +247,16 @@ pub struct RuleConflict {
     /// What each says.
     pub axes: [String; 2],
 }
+
+crate::debug_is_the_message!(
+    Error,
+    MeshFault,
+    ClusterFault,
+    RuleFault,
+    ArrayFault,
+    FileFault,
+    RuleConflict,
+);
 
 /// One fault as it is, several as a list of lines; to stand after a colon.
 pub(crate) fn list<T: fmt::Display>(faults: &[T]) -> String {

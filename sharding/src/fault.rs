@@ -34,7 +34,7 @@ impl fmt::Display for Dimension {
 }
 
 /// One thing that is wrong with the sharding of an array.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecFault {
     /// A spec or annotation has more or fewer entries than the array has dimensions.
@@ -164,6 +164,8 @@ pub enum SpecFault {
         device_count: usize,
     },
 }
+
+crate::debug_is_the_message!(SpecFault);
 
 impl SpecFault {
     /// Whether both have one cause: what mends this one mends the other.

@@ -31,6 +31,7 @@ mod file;
 mod groups;
 mod layout;
 mod mesh;
+mod message;
 mod overrides;
 mod part;
 mod picture;

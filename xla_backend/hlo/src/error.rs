@@ -1,7 +1,5 @@
 //! Why a compiled program cannot be read.
 
-use std::fmt;
-
 /// What the fallible functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -47,9 +45,4 @@ pub enum Error {
     },
 }
 
-/// The message: it is what a `main` that returns an error prints.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+shardax_sharding::debug_is_the_message!(Error);

@@ -2,8 +2,6 @@
 
 mod message;
 
-use std::fmt;
-
 use message::{At, by_cause, each_on_a_line};
 
 use shardax_hlo::Error as HloError;
@@ -151,12 +149,7 @@ pub enum Error {
     Hlo(#[from] HloError),
 }
 
-/// The message: it is what a `main` that returns an error prints.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+shardax_sharding::debug_is_the_message!(Error);
 
 impl From<Vec<LayoutFault>> for Error {
     fn from(faults: Vec<LayoutFault>) -> Self {

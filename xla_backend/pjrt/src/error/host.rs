@@ -1,7 +1,7 @@
 //! The error of a closure, on its way through the plugin and back.
 
 /// What went wrong in a closure that a program called.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the host function `{name}` called at {line} failed: {message}")]
 pub struct HostFault {
     /// What the closure is called.

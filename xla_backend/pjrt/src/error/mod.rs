@@ -325,12 +325,17 @@ pub enum Error {
     },
 }
 
-/// The message: it is what a `main` that returns an error prints.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+/// Writes `Debug` for errors as their message: it is what a `main` that returns an error prints.
+macro_rules! debug_is_the_message {
+    ($($error:ty),+) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
 }
+debug_is_the_message!(Error, PjrtError, HostFault);
 
 impl Error {
     /// An [`Error::Io`].

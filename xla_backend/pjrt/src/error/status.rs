@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// An error that a PJRT plugin reported.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {code}: {message}")]
 pub struct PjrtError {
     /// C name of the function that failed.
