@@ -128,6 +128,13 @@ impl Tensor {
                 false => lax::convert(self, wanted),
             };
             let mut lengths: Dims = ty.shape[ty.rank() - count..].iter().copied().collect();
+            if kind == FftKind::Rfft && lengths[count - 1] == 0 {
+                let problem = format!(
+                    "the last dimension of {ty} is empty, and the transform of no elements has no frequencies"
+                );
+                let help = "give it one element or more: `.pad(..)` adds zeros".to_owned();
+                fail_at(ErrorKind::Shape { op, problem }, Some(help), source)
+            }
             if let Some(length) = length {
                 let (seen, half) = (lengths[count - 1], length / 2 + 1);
                 if length == 0 || seen != half {
