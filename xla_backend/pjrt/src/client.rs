@@ -16,8 +16,9 @@ use super::plugin::Plugin;
 use super::window::Window;
 use crate::error::{Error, Result};
 
-/// The most virtual CPU devices that a client may have. XLA allocates threads for each of them.
-const MAX_CPU_DEVICES: i64 = 4096;
+/// The most virtual CPU devices that a client may have: XLA takes those beyond for another process's, and compiles no
+/// program for them.
+const MAX_CPU_DEVICES: i64 = 2048;
 
 /// A connection to the devices of a plugin. Cloning gives another handle to the same client.
 ///
@@ -153,7 +154,7 @@ impl Client {
                 return Err(Error::ClientOption {
                     name: name.clone(),
                     value: option.to_string(),
-                    advice: "it must be a whole number from 1 to 4096",
+                    advice: "it must be a whole number from 1 to 2048",
                 });
             }
         }
@@ -192,7 +193,7 @@ impl Client {
     /// Creates a client of a CPU plugin with this many virtual devices.
     ///
     /// # Errors
-    /// [`Error::ClientOption`] unless there are 1 to 4096 devices, [`Error::Pjrt`] for what the plugin itself refuses.
+    /// [`Error::ClientOption`] unless there are 1 to 2048 devices, [`Error::Pjrt`] for what the plugin itself refuses.
     pub fn cpu(plugin: &Plugin, device_count: usize) -> Result<Self> {
         let count = i64::try_from(device_count).unwrap_or(i64::MAX);
         Self::new(

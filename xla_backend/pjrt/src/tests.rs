@@ -164,7 +164,7 @@ fn a_bad_device_count_is_an_error() {
         .to_string();
     assert_eq!(
         error,
-        "client option `cpu_device_count` is -1: it must be a whole number from 1 to 4096"
+        "client option `cpu_device_count` is -1: it must be a whole number from 1 to 2048"
     );
     assert!(Client::new(&test_plugin(), &option(ClientOption::Float(2.0))).is_err());
 }

@@ -51,3 +51,15 @@ impl fmt::Display for At<'_> {
         }
     }
 }
+
+/// A line of the user's that the compiler told, on a line of its own.
+pub(super) struct Place<'a>(pub(super) &'a Option<String>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at) => write!(f, "\n  --> {at}"),
+            None => Ok(()),
+        }
+    }
+}

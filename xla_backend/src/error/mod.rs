@@ -2,7 +2,7 @@
 
 mod message;
 
-use message::{At, by_cause, each_on_a_line};
+use message::{At, Place, by_cause, each_on_a_line};
 
 use shardax_hlo::Error as HloError;
 use shardax_pjrt::Error as RuntimeError;
@@ -111,6 +111,20 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
+    /// A program that XLA's compiler refuses.
+    #[error(
+        "`{program}` is refused by XLA's compiler{}\n  in its words: {said}",
+        Place(at)
+    )]
+    Refused {
+        /// The program's name.
+        program: String,
+        /// The user's line that it is about, where the compiler tells.
+        at: Option<String>,
+        /// What it said.
+        said: String,
+    },
+
     // ---- Compilation without devices ----
     /// A program that does not fit the cluster it is to be compiled for; nothing was compiled.
     #[error("`{program}` cannot be compiled for {cluster}:{}", each_on_a_line(.faults))]
@@ -158,6 +172,28 @@ impl From<Vec<LayoutFault>> for Error {
 }
 
 impl Error {
+    /// What the compiler said of a program, with the user's line: before the error, where the program is read, and later
+    /// under a heading, for XLA takes every source for one of Python.
+    pub(crate) fn of_compiling(program: &str, error: Error) -> Self {
+        const HEADING: &str = "Suspected Python Code Location:";
+        let Error::Runtime(RuntimeError::Pjrt(error)) = error else {
+            return error;
+        };
+        let headed = error.message.split_once(HEADING);
+        let said = headed.map_or(error.message.as_str(), |(said, _)| said);
+        let under = headed.and_then(|(_, places)| places.split_whitespace().next());
+        let before = said
+            .lines()
+            .find_map(|line| line.split_once(": error: "))
+            .map(|(at, _)| at)
+            .filter(|at| !at.starts_with('<'));
+        Error::Refused {
+            program: program.to_owned(),
+            at: under.or(before).map(str::to_owned),
+            said: format!("{}: {}", error.code, said.trim()),
+        }
+    }
+
     /// One array whose spec does not fit it.
     pub(crate) fn misfit(what: String, faults: Vec<shardax_sharding::SpecFault>) -> Self {
         let fault = |fault| LayoutFault {
@@ -169,5 +205,47 @@ impl Error {
         Self::Layout {
             faults: faults.into_iter().map(fault).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardax_pjrt::{ErrorCode, PjrtError};
+
+    use super::*;
+
+    fn refused(message: &str) -> String {
+        let error = PjrtError {
+            function: "PJRT_Client_Compile",
+            code: ErrorCode::InvalidArgument,
+            message: message.to_owned(),
+        };
+        Error::of_compiling("step", RuntimeError::from(error).into()).to_string()
+    }
+
+    #[test]
+    fn the_compilers_words_stand_below_the_users_line() {
+        let read =
+            "src/main.rs:17:16: error: types differ\nsrc/main.rs:17:16: note: see operation\n";
+        assert_eq!(
+            refused(read),
+            "`step` is refused by XLA's compiler\n  --> src/main.rs:17:16\n  in its words: INVALID_ARGUMENT: \
+             src/main.rs:17:16: error: types differ\nsrc/main.rs:17:16: note: see operation"
+        );
+        let compiled =
+            "No kernel\n\nSuspected Python Code Location:\nsrc/main.rs:17:16\nsrc/main.rs:3:1";
+        assert_eq!(
+            refused(compiled),
+            "`step` is refused by XLA's compiler\n  --> src/main.rs:17:16\n  in its words: INVALID_ARGUMENT: No kernel"
+        );
+        assert_eq!(
+            refused("<unknown>:0: error: no module"),
+            "`step` is refused by XLA's compiler\n  in its words: INVALID_ARGUMENT: <unknown>:0: error: no module"
+        );
+        let other = RuntimeError::NoCacheDir {
+            package: "plugin==1".to_owned(),
+        };
+        let text = other.to_string();
+        assert_eq!(Error::of_compiling("step", other.into()).to_string(), text);
     }
 }

@@ -428,8 +428,10 @@ fn load_or_compile(
     if !module.calls().is_empty() {
         // Closures are of this process, and so is the program.
         let (text, client) = (module.text(), runtime.client());
-        let executable = client.compile_with_calls(text.as_bytes(), &options, module.calls())?;
-        return Ok((executable, false));
+        let compiled = client.compile_with_calls(text.as_bytes(), &options, module.calls());
+        let compiled = compiled.map(|executable| (executable, false));
+        return compiled.map_err(|error| Error::of_compiling(&wanted.name, error.into()));
     }
-    runtime.load_or_compile(module.identity(), module.text(), &options)
+    let compiled = runtime.load_or_compile(module.identity(), module.text(), &options);
+    compiled.map_err(|error| Error::of_compiling(&wanted.name, error))
 }
