@@ -1,6 +1,7 @@
 //! What a compiled program says of itself though nothing is wrong.
 
 use shardax::prelude::*;
+use shardax::{Policy, remat_with};
 
 #[derive(Clone, Module)]
 struct Linear<L = Tensor> {
@@ -68,4 +69,32 @@ fn what_a_layout_chose_by_itself_is_remarked() {
     }
     let one = jit(forward).compile(types([12, 32], [1, 12])).unwrap();
     assert_eq!(one.remarks(), Vec::<String>::new());
+}
+
+#[test]
+fn a_policy_that_names_nothing_is_remarked() {
+    let line = line!() + 6;
+    let loss = |w: Tensor| {
+        let block = |w: Tensor| {
+            let looped = scan(w, w, |h: Tensor, w: Tensor| ((h * w).named("step"), ())).0;
+            looped.sin().named("product").exp().sum(..)
+        };
+        remat_with(Policy::names(["prodct", "product", "step"]), block)(w)
+    };
+    let ty = TensorType::new(DType::F32, [4, 4]);
+    let place = format!("{}:{line}:9", file!());
+    for program in [jit(grad(loss)).compile(ty.clone()), jit(loss).compile(ty)] {
+        let of = "the policy of a `remat` keeps";
+        let lacks = "and no operation of its function has that name";
+        assert_eq!(
+            program.unwrap().remarks(),
+            [
+                format!("{of} `prodct`, {lacks}: did you mean `product`? --> {place}"),
+                format!(
+                    "{of} `step`, {lacks}: one in a loop or a branch of the function has: rematerialize the body of \
+                     that --> {place}"
+                ),
+            ]
+        );
+    }
 }

@@ -383,6 +383,7 @@ fn examples() -> Vec<Example> {
         body: sine(),
         policy: Policy::Nothing,
         recomputes: false,
+        unmatched: Arc::default(),
     });
     add(family, op, vec![f32(&[3])]);
     let op = Op::Custom(Box::new(Custom {

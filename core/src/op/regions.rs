@@ -57,6 +57,8 @@ pub struct Remat {
     pub policy: Policy,
     /// Whether this is the recomputation, which must not be merged with the first computation.
     pub recomputes: bool,
+    /// Names that the policy was given for the function, and that none of its own operations has.
+    pub unmatched: Arc<[String]>,
 }
 
 /// Which values a rematerialized function keeps for its derivative.
@@ -72,7 +74,7 @@ pub enum Policy {
     Dots,
     /// Results of dots without batch dimensions: products with weights, but not attention scores.
     DotsWithoutBatch,
-    /// Values that were given one of these names.
+    /// Values that were given one of these names. A compiled program remarks on names that none was given.
     Names(Arc<[String]>),
     /// Values that were given one of these names, kept in the memory of the host.
     Offload(Arc<[String]>),

@@ -14,7 +14,7 @@ use super::close::{close, finished};
 use super::linearize::{Dual, Mode, Tangents, evaluate};
 use super::vmap::{Batch, batch_body};
 use crate::error::Source;
-use crate::graph::Equation;
+use crate::graph::{Equation, Graph};
 use crate::lax;
 use crate::op::{Memory, Op, Policy, Remat};
 use crate::rules;
@@ -70,8 +70,10 @@ fn remat_at<A: Tree<Tensor>, R: Tree<Tensor>>(
     source: Source,
 ) -> R {
     let traced = close(&args, f, "remat", source);
+    let unmatched = policy.unmatched(&traced.graph);
     let remat = Remat {
         body: Arc::new(traced.graph),
+        unmatched: unmatched.into(),
         policy: policy.clone(),
         recomputes: false,
     };
@@ -137,6 +139,19 @@ impl Policy {
                 matches!(op, Op::Name(of) if names.iter().any(|n| **n == *of.name))
             }
         }
+    }
+
+    /// The names that none of the operations of `graph` has.
+    fn unmatched(&self, graph: &Graph) -> Vec<String> {
+        let names = match self {
+            Policy::Names(names) | Policy::Offload(names) => names,
+            Policy::Nothing | Policy::Dots | Policy::DotsWithoutBatch => return Vec::new(),
+        };
+        let has = |name: &String| {
+            let is_named = |e: &Equation| matches!(&e.op, Op::Name(of) if *of.name == **name);
+            graph.equations().iter().any(is_named)
+        };
+        names.iter().filter(|name| !has(name)).cloned().collect()
     }
 
     fn offloads(&self) -> bool {
@@ -272,6 +287,7 @@ pub(crate) fn transpose_remat(
         body,
         policy: Policy::Nothing,
         recomputes: true,
+        unmatched: Arc::clone(&remat.unmatched),
     });
     let all = transposed_operands(operands, cotangents);
     let mut results = emit(op, &all, source).into_iter();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use shardax_core::{Dim, Graph, Op};
+use shardax_core::{Dim, Graph, Op, Source};
 use shardax_sharding::{Layout, did_you_mean};
 
 use super::Input;
@@ -16,10 +16,10 @@ const SMALL: usize = 64;
 /// The remarks on a program, a sentence each.
 pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<String> {
     let devices = layout.mesh().device_count();
+    let mut remarks = kept_by_no_name(graph);
     if devices == 1 {
-        return Vec::new();
+        return remarks;
     }
-    let mut remarks = Vec::new();
     for input in inputs {
         let what = input.described();
         remarks.extend(input.notes.iter().map(|note| format!("{what}: {note}")));
@@ -75,6 +75,46 @@ fn unnamed(graph: &Graph, layout: &Layout) -> Vec<String> {
             )
         })
         .collect()
+}
+
+/// Names that policies of recomputation keep, and that no operation of the function has.
+fn kept_by_no_name(graph: &Graph) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    unmatched_policies(graph, &mut found);
+    let mut names = BTreeSet::new();
+    if !found.is_empty() {
+        named(graph, &mut names);
+    }
+    let advice = |name: &str| match did_you_mean(name, names.iter().copied()) {
+        Some(same) if same == name => {
+            "one in a loop or a branch of the function has: rematerialize the body of that"
+                .to_owned()
+        }
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "name it with `.named(..)`".to_owned(),
+    };
+    let remark = |(name, at): &(&str, Source)| {
+        format!(
+            "the policy of a `remat` keeps `{name}`, and no operation of its function has that name: {} --> {}:{}:{}",
+            advice(name),
+            at.file(),
+            at.line(),
+            at.column()
+        )
+    };
+    found.iter().map(remark).collect()
+}
+
+fn unmatched_policies<'a>(graph: &'a Graph, found: &mut BTreeSet<(&'a str, Source)>) {
+    for equation in graph.equations() {
+        if let Op::Remat(remat) = &equation.op {
+            let names = remat.unmatched.iter();
+            found.extend(names.map(|name| (name.as_str(), equation.source)));
+        }
+        for (_, region) in equation.op.regions() {
+            unmatched_policies(region, found);
+        }
+    }
 }
 
 fn named<'a>(graph: &'a Graph, names: &mut BTreeSet<&'a str>) {
