@@ -13,13 +13,14 @@ use std::ops::{
 use std::panic::Location;
 
 use super::Tensor;
+use super::norm::square_of;
 use super::shape::broadcast_shapes;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::{Literal, Number};
 use crate::op::{Binary, Comparison, Dims, Op, Unary};
-use crate::trace::{emit1, fail_at, method};
+use crate::trace::{emit1, fail_at, known_number, method};
 use crate::types::TensorType;
 
 /// A tensor or a number, as the second operand of an operation.
@@ -148,7 +149,13 @@ pub(super) fn binary(
 ) -> Tensor {
     method(name, source, || {
         let (lhs, rhs) = together(name, lhs.into(), rhs.into(), source);
-        emit1(Op::Binary(op), &[lhs, rhs], source)
+        let is_square = match op {
+            Binary::Mul => lhs == rhs,
+            Binary::Pow => known_number(rhs).is_some_and(|power| power.as_f64() == 2.0),
+            _ => false,
+        };
+        let square = if is_square { square_of(lhs) } else { None };
+        square.unwrap_or_else(|| emit1(Op::Binary(op), &[lhs, rhs], source))
     })
 }
 
@@ -385,12 +392,6 @@ impl Tensor {
     #[track_caller]
     pub fn pow(self, rhs: impl Into<Operand>) -> Tensor {
         binary("pow", Binary::Pow, self, rhs, Location::caller())
-    }
-
-    /// The square.
-    #[track_caller]
-    pub fn square(self) -> Tensor {
-        method("square", Location::caller(), || lax::mul(self, self))
     }
 
     /// The same type with fewer bits in effect: rounded (halves to even) as if the exponent had

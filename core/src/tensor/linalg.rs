@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use super::Tensor;
+use super::norm::length;
 use super::shape::broadcast_shapes;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
@@ -175,8 +176,9 @@ impl Tensor {
             real("orthogonalize", self, source);
             let wide = rows <= columns;
             let x = if wide { self } else { adjoint(self) };
-            let square = lax::convert(x, lax::accumulator(x.dtype())).square();
-            let size = square.sum([-2, -1]).sqrt().expand_dims(-1).expand_dims(-1);
+            let rank = x.rank();
+            let size = length(x, &[rank - 2, rank - 1]);
+            let size = size.expand_dims(-1).expand_dims(-1);
             let mut x = x / lax::convert(size + 1e-7, x.dtype());
             // Slopes that bring small singular values up fastest.
             let (a, b, c) = (3.4445, -4.7750, 2.0315);
