@@ -7,6 +7,8 @@
 mod activations;
 mod control_flow;
 mod elementwise;
+mod determinants;
+mod eight_bits;
 mod extrema;
 mod guards;
 mod indexing;

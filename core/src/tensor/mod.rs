@@ -8,6 +8,7 @@ mod complex;
 mod conv;
 mod create;
 mod cumulative;
+mod determinant;
 mod einsum;
 mod fft;
 mod index;
