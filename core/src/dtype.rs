@@ -27,7 +27,7 @@ pub enum DType {
     U32,
     /// 64-bit unsigned integer.
     U64,
-    /// 8-bit float, 4 exponent and 3 mantissa bits, no infinities.
+    /// 8-bit float, 4 exponent and 3 mantissa bits, no infinities: beyond 448 is NaN.
     F8E4M3FN,
     /// 8-bit float, 5 exponent and 2 mantissa bits.
     F8E5M2,
@@ -98,6 +98,14 @@ impl DType {
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 | DType::C64 => 8,
+        }
+    }
+
+    /// Bytes in host memory of one number: an element, or one part of a complex one.
+    pub(crate) const fn part_bytes(self) -> usize {
+        match self {
+            DType::C64 => self.host_bytes() / 2,
+            _ => self.host_bytes(),
         }
     }
 

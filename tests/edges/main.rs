@@ -5,6 +5,7 @@
 //! had its way with them, in f64 and in f32.
 
 mod activations;
+mod casts;
 mod control_flow;
 mod elementwise;
 mod determinants;

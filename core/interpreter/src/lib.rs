@@ -169,6 +169,18 @@ fn fit(v: Number, dtype: DType) -> Number {
     }
 }
 
+/// What a conversion makes of a number, before it fits the type: of a float for an integer type, the nearest bound
+/// if it is out of range.
+fn converted(v: Number, to: DType) -> Number {
+    match v {
+        Number::Float(v) if to == DType::U64 => Number::Int(v as u64 as i64),
+        Number::Float(v) if to.is_integer() => {
+            Number::Int((v as i64).clamp(smallest(to), largest(to)))
+        }
+        other => other,
+    }
+}
+
 /// Sees, and may change, what goes into every equation and what comes out of it.
 pub trait Observer {
     /// Before an operation without regions is computed.
@@ -313,9 +325,8 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
         }
         Op::Compare(op) => elementwise(&|v| Number::Bool(compare(*op, v[0], v[1]))),
         Op::Select => elementwise(&|v| if boolean(v[0]) { v[1] } else { v[2] }),
-        Op::Convert(_) | Op::Shard(_) | Op::StopGradient | Op::Name(_) | Op::Place(_) => {
-            elementwise(&|v| v[0])
-        }
+        Op::Convert(to) => elementwise(&|v| converted(v[0], *to)),
+        Op::Shard(_) | Op::StopGradient | Op::Name(_) | Op::Place(_) => elementwise(&|v| v[0]),
         Op::BitcastConvert(to) => elementwise(&|v| bitcast(v[0], x[0].ty.dtype, *to)),
         Op::Broadcast { dims, .. } => Array::from_fn(ty, |i| {
             let sizes = x[0].ty.shape.iter();
@@ -463,6 +474,7 @@ fn smallest(dtype: DType) -> i64 {
         _ => 0,
     }
 }
+        DType::I4 => -8,
 
 fn largest(dtype: DType) -> i64 {
     match dtype {
@@ -474,6 +486,8 @@ fn largest(dtype: DType) -> i64 {
         DType::U16 => u16::MAX.into(),
         DType::U32 => u32::MAX.into(),
         _ => i64::MAX,
+        DType::I4 => 7,
+        DType::U4 => 15,
     }
 }
 

@@ -419,7 +419,9 @@ impl Tensor {
         })
     }
 
-    /// The same values in another element type. Floats become integers towards zero.
+    /// The same values in another element type, as Rust's `as` has them: floats become integers towards 0, those out of
+    /// range the nearest bound, and NaN 0; integers become narrower ones modulo a power of 2, their lower bits.
+    /// What a narrower float type does not reach is infinite, and NaN in `f8e4m3fn`.
     #[track_caller]
     pub fn cast(self, dtype: DType) -> Tensor {
         lax::convert(self, dtype)

@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::dtype::DType;
 use crate::error::ErrorKind;
+use crate::literal::{Literal, Number};
 use crate::op::Op;
 use crate::types::TensorType;
 
@@ -41,6 +42,12 @@ impl Rule<'_> {
                 self.dimension(*dimension, ty.rank())?;
                 if ty.dtype == DType::Bool {
                     return self.dtype_error("counts numbers, not booleans".into(), None);
+                }
+                let last = ty.shape[*dimension].saturating_sub(1);
+                if Literal::scalar(Number::Int(last as i64), ty.dtype).is_none() {
+                    let problem = format!("counts to {last}, which is not a value of {}", ty.dtype);
+                    let help = "count in `DType::I32` or another type that holds it";
+                    return self.dtype_error(problem, Some(help.into()));
                 }
                 one(ty.clone())
             }
