@@ -154,6 +154,11 @@ impl DType {
         }
     }
 
+    /// Whether values may be infinite: of floats but `f8e4m3fn`, in which what is too large is NaN.
+    pub const fn has_infinities(self) -> bool {
+        self.is_differentiable() && !matches!(self, DType::F8E4M3FN)
+    }
+
     /// Whether this is a complex type.
     pub const fn is_complex(self) -> bool {
         matches!(self, DType::C64)

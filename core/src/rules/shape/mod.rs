@@ -120,7 +120,7 @@ impl Rule<'_> {
                 one(ty.clone())
             }
             Op::OptimizationBarrier => Ok(self.operands.iter().map(|t| (*t).clone()).collect()),
-            Op::StopGradient | Op::Name(_) | Op::Place(_) => one(self.operand(0)?.clone()),
+            Op::StopGradient(_) | Op::Name(_) | Op::Place(_) => one(self.operand(0)?.clone()),
             Op::Scan(scan) => self.scan(scan),
             Op::Cond(cond) => self.cond(cond),
             Op::While(looped) => self.while_loop(looped),
