@@ -351,7 +351,7 @@ fn examples() -> Vec<Example> {
     };
     add(family, Op::Shard(Box::new(constraint)), vec![f32(&[4])]);
     add(family, Op::OptimizationBarrier, vec![f32(&[4])]);
-    add(family, Op::StopGradient, vec![f32(&[4])]);
+    add(family, Op::StopGradient(None), vec![f32(&[4])]);
     add(family, Op::Name("hidden".into()), vec![f32(&[4])]);
     add(family, Op::Place(Memory::Host), vec![f32(&[4])]);
 
@@ -540,7 +540,7 @@ mod tests {
             Op::ReducePrecision { .. } => 28,
             Op::Shard(_) => 29,
             Op::OptimizationBarrier => 30,
-            Op::StopGradient => 31,
+            Op::StopGradient(_) => 31,
             Op::Name(_) => 32,
             Op::Place(_) => 33,
             Op::Scan(_) => 34,

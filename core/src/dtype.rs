@@ -27,7 +27,7 @@ pub enum DType {
     U32,
     /// 64-bit unsigned integer.
     U64,
-    /// 8-bit float, 4 exponent and 3 mantissa bits, no infinities.
+    /// 8-bit float, 4 exponent and 3 mantissa bits, no infinities: beyond 448 is NaN.
     F8E4M3FN,
     /// 8-bit float, 5 exponent and 2 mantissa bits.
     F8E5M2,
@@ -101,6 +101,14 @@ impl DType {
         }
     }
 
+    /// Bytes in host memory of one number: an element, or one part of a complex one.
+    pub(crate) const fn part_bytes(self) -> usize {
+        match self {
+            DType::C64 => self.host_bytes() / 2,
+            _ => self.host_bytes(),
+        }
+    }
+
     /// Bits that one element's value has: 4 for a 4-bit integer, 1 for a boolean.
     pub const fn bits(self) -> usize {
         match self {
@@ -144,6 +152,11 @@ impl DType {
             DType::F64 => Some(f64::MAX),
             _ => None,
         }
+    }
+
+    /// Whether values may be infinite: of floats but `f8e4m3fn`, in which what is too large is NaN.
+    pub const fn has_infinities(self) -> bool {
+        self.is_differentiable() && !matches!(self, DType::F8E4M3FN)
     }
 
     /// Whether this is a complex type.

@@ -71,21 +71,22 @@ pub(crate) fn constant(literal: Literal) -> Tensor {
     emit1(Op::Constant(literal), &[], Location::caller())
 }
 
-/// `number` repeated; a mistake of the caller if the element type cannot hold it.
+/// `number` repeated; a mistake of the caller if the element type does not hold it.
 #[track_caller]
 pub(crate) fn full(number: Number, ty: &TensorType) -> Tensor {
-    let Some(literal) = Literal::scalar(number, ty.dtype) else {
-        let problem = format!("the number {number} is not a value of {}", ty.dtype);
+    broadcast(constant(literal(number, ty.dtype)), &ty.shape, &[])
+}
+
+/// `number` as a scalar; a mistake of the caller if the element type does not hold it.
+#[track_caller]
+pub(crate) fn literal(number: Number, dtype: DType) -> Literal {
+    let Some(literal) = Literal::scalar(number, dtype) else {
+        let problem = format!("the number {number} is not a value of {dtype}");
         let help = format!("take an element type that holds {number}");
-        fail(
-            ErrorKind::DType {
-                op: "full",
-                problem,
-            },
-            Some(help),
-        )
+        let op = "full";
+        fail(ErrorKind::DType { op, problem }, Some(help))
     };
-    broadcast(constant(literal), &ty.shape, &[])
+    literal
 }
 
 #[track_caller]

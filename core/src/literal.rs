@@ -173,8 +173,9 @@ impl Literal {
         })
     }
 
-    /// A scalar of type `dtype`; `None` when the number is not of that kind (a fraction or a
-    /// number out of range for an integer type).
+    /// A scalar of type `dtype`, rounded to the nearest float; `None` when the type does not hold the number: a
+    /// fraction, for an integer type, or what is out of range. An infinity is held by types that have one. All
+    /// numbers that are written in a program come through here.
     pub fn scalar(number: Number, dtype: DType) -> Option<Self> {
         let bytes = scalar_bytes(number, dtype)?;
         Some(Literal {
@@ -225,11 +226,7 @@ impl Literal {
 
     fn each_number(&self) -> impl Iterator<Item = Number> {
         let dtype = self.ty.dtype;
-        let width = match dtype {
-            DType::C64 => size_of::<f32>(),
-            _ => dtype.host_bytes(),
-        };
-        let bytes = self.bytes().chunks_exact(width);
+        let bytes = self.bytes().chunks_exact(dtype.part_bytes());
         bytes.map(move |bytes| number(dtype, bytes))
     }
 }
@@ -263,7 +260,7 @@ fn scalar_bytes(number: Number, dtype: DType) -> Option<ElementBytes> {
 }
 
 fn float_bytes(v: f64, dtype: DType) -> Option<ElementBytes> {
-    Some(match dtype {
+    let bytes = match dtype {
         DType::F16 => element_bytes(f16::from_f64(v)),
         DType::BF16 => element_bytes(bf16::from_f64(v)),
         DType::F32 => element_bytes(v as f32),
@@ -272,7 +269,10 @@ fn float_bytes(v: f64, dtype: DType) -> Option<ElementBytes> {
         DType::F8E4M3FN => smallvec![F8E4M3FN::from_f64(v).to_bits()],
         DType::F8E5M2 => smallvec![F8E5M2::from_f64(v).to_bits()],
         _ => return None,
-    })
+    };
+    let rounded = number(dtype, &bytes[..dtype.part_bytes()]).as_f64();
+    let is_held = rounded.is_nan() == v.is_nan() && rounded.is_infinite() == v.is_infinite();
+    is_held.then_some(bytes)
 }
 
 fn element_bytes<T: Pod>(value: T) -> ElementBytes {
@@ -350,8 +350,34 @@ mod tests {
             infinity.and_then(|l| l.number()),
             Some(Number::Float(f64::INFINITY))
         );
+        let none = Literal::scalar(f64::NEG_INFINITY.into(), DType::F8E4M3FN);
+        assert_eq!(none, None);
         assert_eq!(Literal::scalar(f64::NAN.into(), DType::I32), None);
         assert_eq!(Literal::scalar(1e20.into(), DType::I64), None);
+    }
+
+    #[test]
+    fn a_number_is_held_up_to_the_largest_one() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+            let largest = dtype.largest_finite().unwrap_or(f64::NAN);
+            let held = |v: f64| Literal::scalar(v.into(), dtype).and_then(|l| l.number());
+            assert_eq!(held(largest), Some(Number::Float(largest)), "{dtype}");
+            assert_eq!(held(-largest), Some(Number::Float(-largest)), "{dtype}");
+            if dtype != DType::F64 {
+                assert_eq!(
+                    held(largest * 1.004).is_some(),
+                    dtype.bits() < 16,
+                    "{dtype}"
+                );
+                assert_eq!(held(largest * 1.2), None, "{dtype}");
+                assert_eq!(held(-1e300), None, "{dtype}");
+            }
+            assert!(held(1e-320).is_some(), "{dtype}");
+            let nan = held(f64::NAN).map(|v| v.as_f64().is_nan());
+            assert_eq!(nan, Some(true), "{dtype}");
+        }
+        assert_eq!(Literal::scalar(1e39.into(), DType::C64), None);
+        assert_eq!(Literal::scalar(70_000.into(), DType::F16), None);
     }
 
     #[test]

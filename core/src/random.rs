@@ -17,8 +17,9 @@ use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::lax;
 use crate::literal::{Literal, Number};
+use crate::op::Op;
 use crate::tensor::{IntoOperand, Operand, Tensor, concatenate};
-use crate::trace::{fail, method};
+use crate::trace::{emit1, fail, method};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 pub use guard::only_keys_from_inside;
@@ -262,6 +263,8 @@ impl Key {
     }
 
     /// `true` with probability `p`, a number or a tensor of floats that broadcasts to `shape`.
+    ///
+    /// There is no derivative by `p`; to ask for one is an error.
     #[track_caller]
     pub fn bernoulli(self, p: impl IntoOperand, shape: impl AsRef<[usize]>) -> Tensor {
         method("bernoulli", Location::caller(), || {
@@ -277,7 +280,7 @@ impl Key {
                     }
                     Tensor::scalar(number, DType::F32)
                 }
-                Operand::Tensor(p) => p.cast(drawn_in(p.dtype())),
+                Operand::Tensor(p) => constant("bernoulli", p.cast(drawn_in(p.dtype()))),
             };
             let p = p.broadcast_to(shape.as_ref());
             self.fraction(p.dtype(), shape.as_ref()).lt(p)
@@ -336,12 +339,15 @@ impl Key {
 
     /// Indices along `axis`, which disappears, with probabilities `logits.softmax(axis)`; `i32`.
     /// (The index of the largest sum of logit and Gumbel noise has that distribution.)
+    ///
+    /// There is no derivative by `logits`; to ask for one is an error.
     #[track_caller]
     pub fn categorical(self, logits: Tensor, axis: isize) -> Tensor {
         method("categorical", Location::caller(), || {
             let ty = logits.ty();
             let drawn = drawn_in(ty.dtype);
-            (self.gumbel(drawn, ty.shape) + logits.cast(drawn)).argmax(axis)
+            let logits = constant("categorical", logits.cast(drawn));
+            (self.gumbel(drawn, ty.shape) + logits).argmax(axis)
         })
     }
 
@@ -435,6 +441,17 @@ impl Key {
         };
         mantissa.bitcast(dtype) - 1.0
     }
+}
+
+/// A parameter by which what is drawn has no derivative: the numbers are chosen, not computed. A gradient of 0 would be
+/// wrong, for their distribution depends on it, and would go unseen.
+#[track_caller]
+fn constant(draw: &'static str, parameter: Tensor) -> Tensor {
+    emit1(
+        Op::StopGradient(Some(draw)),
+        &[parameter],
+        Location::caller(),
+    )
 }
 
 /// From `0..1` to `low..high`, two scalars.

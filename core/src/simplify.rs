@@ -49,7 +49,7 @@ impl Simplifier {
     }
 
     /// The equation that makes a value.
-    fn definition<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g Equation> {
+    pub(crate) fn definition<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g Equation> {
         let position = (*self.definitions.get(value.index())?)?;
         graph.equations().get(position.get() as usize - 1)
     }

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, panic_any, resume_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -56,7 +57,12 @@ struct Frame {
     /// Inputs that stand for an outer tensor, as the arguments of a function that is differentiated do.
     stands_for: FxHashMap<ValueId, Tensor>,
     simplifier: Simplifier,
+    /// What writes the squares of values that are roots.
+    squares: FxHashMap<ValueId, Square>,
 }
+
+/// Writes a square.
+type Square = Rc<dyn Fn() -> Tensor>;
 
 thread_local! {
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
@@ -172,6 +178,7 @@ fn within_frame<R>(isolated: bool, f: impl FnOnce() -> R) -> Region<R> {
             captured: FxHashMap::default(),
             stands_for: FxHashMap::default(),
             simplifier: Simplifier::default(),
+            squares: FxHashMap::default(),
         });
     });
     let open = OpenFrame(id);
@@ -606,11 +613,7 @@ pub(crate) fn look_at_type<R>(
     read: impl FnOnce(&TensorType) -> R,
 ) -> R {
     let found = FRAMES.with_borrow(|frames| {
-        let program = frames.iter().rposition(|f| f.isolated).unwrap_or(0);
-        let frame = frames[program..]
-            .iter()
-            .rev()
-            .find(|f| f.id == tensor.frame)?;
+        let frame = frame_of(frames, tensor)?;
         Some(read(frame.graph.ty(tensor.value)))
     });
     found.unwrap_or_else(|| fail_at(ErrorKind::Escaped { op }, Some(ESCAPED.to_owned()), source))
@@ -659,6 +662,37 @@ pub(crate) fn known_number(x: Tensor) -> Option<Number> {
         let frame = frames.last().filter(|frame| frame.id == x.frame)?;
         frame.simplifier.number(&frame.graph, x.value)
     })
+}
+
+/// Takes note that `square` writes the square of the root `x`.
+pub(crate) fn note_square(x: Tensor, square: impl Fn() -> Tensor + 'static) {
+    FRAMES.with_borrow_mut(|frames| {
+        if let Some(frame) = frames.last_mut().filter(|frame| frame.id == x.frame) {
+            frame.squares.insert(x.value, Rc::new(square));
+        }
+    });
+}
+
+/// What writes the square of `x`, a value of this frame or of one around it, if that was noted.
+pub(crate) fn noted_square(x: Tensor) -> Option<Square> {
+    FRAMES.with_borrow(|frames| frame_of(frames, x)?.squares.get(&x.value).cloned())
+}
+
+/// The operation that makes `x`, a value of this frame or of one around it, of one other value, and that value, if
+/// the operation is `wanted`.
+pub(crate) fn made_by(x: Tensor, wanted: impl Fn(&Op) -> bool) -> Option<(Op, Tensor)> {
+    FRAMES.with_borrow(|frames| {
+        let frame = frame_of(frames, x)?;
+        let equation = frame.simplifier.definition(&frame.graph, x.value)?;
+        let operand = Tensor::new(frame.id, *equation.operands.first()?);
+        wanted(&equation.op).then(|| (equation.op.clone(), operand))
+    })
+}
+
+/// The frame of a tensor, within the program that is being written.
+fn frame_of(frames: &[Frame], x: Tensor) -> Option<&Frame> {
+    let program = frames.iter().rposition(|f| f.isolated).unwrap_or(0);
+    frames[program..].iter().rev().find(|f| f.id == x.frame)
 }
 
 /// Makes room for about as many equations in the innermost frame: large arrays that grow step by step

@@ -1,10 +1,10 @@
 //! A maximum over devices is the maximum on one: NaN wins, and -0 is less than 0.
 
-use shardax::pmin;
 use shardax::prelude::*;
 use shardax::xla::Result;
+use shardax::{Pool, pmin};
 
-use super::{array, eight_devices};
+use super::{Edge, TYPES, array, check_split, edge, eight_devices};
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
@@ -96,4 +96,41 @@ fn in_manual_regions_too() -> Result<()> {
     assert_eq!(zeros, [false, true]);
     assert_eq!(found(&ROWS[4])?[1], -INF);
     Ok(())
+}
+
+/// Of four numbers, the first times a factor that is no number.
+fn first_times(factor: f64, x: Tensor) -> Tensor {
+    x * Tensor::constant(&[factor, 1.0, 1.0, 1.0], [4]).cast(x.dtype())
+}
+
+fn scattered(x: Tensor, smallest: bool) -> Tensor {
+    let to = Tensor::iota(DType::I32, [8], 0) / 2;
+    if smallest {
+        Tensor::full(9.0, x.dtype(), [4]).scatter_min(to, x, 0)
+    } else {
+        Tensor::full(-9.0, x.dtype(), [4]).scatter_max(to, x, 0)
+    }
+}
+
+const X: &[f64] = &[1., 2., 3., 4., 5., 6., 7., 8.];
+const OF_LARGEST: &[f64] = &[0., NAN, 0., 1., 0., 1., 0., 1.];
+const OF_SMALLEST: &[f64] = &[NAN, 0., 1., 0., 1., 0., 1., 0.];
+const INFINITE: &[f64] = &[0., INF, 0., 1., 0., 1., 0., 1.];
+
+#[rustfmt::skip]
+const NO_NUMBERS: &[Edge] = &[
+    edge("max", |x| first_times(NAN, x.reshape([4, 2]).max(1)), X, &[NAN, 4., 6., 8.], OF_LARGEST),
+    edge("min", |x| first_times(NAN, x.reshape([4, 2]).min(1)), X, &[NAN, 3., 5., 7.], OF_SMALLEST),
+    edge("max_pool", |x| first_times(NAN, x.max_pool(&Pool::new([0], [2]).strides([2]))), X, &[NAN, 4., 6., 8.], OF_LARGEST),
+    edge("min_pool", |x| first_times(NAN, x.min_pool(&Pool::new([0], [2]).strides([2]))), X, &[NAN, 3., 5., 7.], OF_SMALLEST),
+    edge("scatter_max", |x| first_times(NAN, scattered(x, false)), X, &[NAN, 4., 6., 8.], OF_LARGEST),
+    edge("scatter_min", |x| first_times(NAN, scattered(x, true)), X, &[NAN, 3., 5., 7.], OF_SMALLEST),
+    edge("infinite max", |x| first_times(INF, x.reshape([4, 2]).max(1)), X, &[INF, 4., 6., 8.], INFINITE),
+    edge("infinite max_pool", |x| first_times(INF, x.max_pool(&Pool::new([0], [2]).strides([2]))), X, &[INF, 4., 6., 8.], INFINITE),
+    edge("infinite scatter_max", |x| first_times(INF, scattered(x, false)), X, &[INF, 4., 6., 8.], INFINITE),
+];
+
+#[test]
+fn what_is_no_extremum_has_no_part_in_a_cotangent_that_is_no_number() -> Result<()> {
+    check_split(NO_NUMBERS, TYPES)
 }

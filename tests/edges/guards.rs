@@ -7,7 +7,7 @@ use shardax::nn::{self, CrossEntropyOptions};
 use shardax::prelude::*;
 use shardax::xla::Result;
 
-use super::{Edge, check_split, edge};
+use super::{Edge, TYPES, check_split, edge};
 
 const INF: f64 = f64::INFINITY;
 const WEIGHTS: &[f64] = &[2., 0., 5., 0., 0., 0., 0., 0.];
@@ -51,7 +51,7 @@ const LEFT_OUT: &[Edge] = &[
 
 #[test]
 fn what_is_left_out_has_its_derivative() -> Result<()> {
-    check_split(LEFT_OUT)
+    check_split(LEFT_OUT, TYPES)
 }
 
 #[test]

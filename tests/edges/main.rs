@@ -5,11 +5,15 @@
 //! had its way with them, in f64 and in f32.
 
 mod activations;
+mod casts;
 mod control_flow;
+mod determinants;
+mod eight_bits;
 mod elementwise;
 mod extrema;
 mod guards;
 mod indexing;
+mod lengths;
 mod long_sums;
 mod networks;
 mod reductions;
@@ -116,14 +120,16 @@ fn check(edges: &[Edge]) -> Result<()> {
     Ok(())
 }
 
-/// Checks values, reverse mode and forward mode of functions of eight numbers in f64, f32 and bf16: on one
+/// Element types, and the errors that are allowed in each.
+const TYPES: &[(DType, f64)] = &[(DType::F64, 1e-11), (DType::F32, 2e-5), (DType::BF16, 2e-2)];
+
+/// Checks values, reverse mode and forward mode of functions of eight numbers in several types: on one
 /// device, and on eight of which each has one of the numbers, with each partitioner.
-fn check_split(edges: &[Edge]) -> Result<()> {
-    let types = [(DType::F64, 1e-11), (DType::F32, 2e-5), (DType::BF16, 2e-2)];
+fn check_split(edges: &[Edge], types: &[(DType, f64)]) -> Result<()> {
     let mut wrong = Vec::new();
     for layout in [vec![Layout::single()], eight_devices()].concat() {
         let program = jit(|xs: Vec<Tensor>| {
-            let in_each = types.map(|(dtype, _)| {
+            let in_each = types.iter().map(|&(dtype, _)| {
                 let results = edges.iter().zip(&xs).map(|(edge, x)| {
                     let f = |x: Tensor| (edge.f)(x.shard(&[Dim::Logical("batch")]));
                     let total = |x: Tensor| f(x).cast(DType::F64).sum(..);
@@ -134,7 +140,7 @@ fn check_split(edges: &[Edge]) -> Result<()> {
                 });
                 results.collect::<Vec<_>>()
             });
-            in_each.to_vec()
+            in_each.collect::<Vec<_>>()
         })
         .layout(&layout);
         let xs = edges.iter().map(|edge| array(edge.x, DType::F64));
@@ -166,11 +172,10 @@ type Second = (
     &'static [f64],
 );
 
-/// Checks second derivatives, forward over reverse and reverse twice, in f64, f32 and bf16.
-fn check_second(cases: &[Second]) -> Result<()> {
-    let types = [(DType::F64, 1e-11), (DType::F32, 2e-5), (DType::BF16, 3e-2)];
+/// Checks second derivatives, forward over reverse and reverse twice, in several types.
+fn check_second(cases: &[Second], types: &[(DType, f64)]) -> Result<()> {
     let program = jit(|xs: Vec<Tensor>| {
-        let in_each = types.map(|(dtype, _)| {
+        let in_each = types.iter().map(|&(dtype, _)| {
             let results = cases.iter().zip(&xs).map(|((_, f, ..), x)| {
                 let (x, total) = (x.cast(dtype), |x: Tensor| f(x).sum(..));
                 let reverse_twice = |x: Tensor| {
@@ -182,7 +187,7 @@ fn check_second(cases: &[Second]) -> Result<()> {
             });
             results.collect::<Vec<_>>()
         });
-        in_each.to_vec()
+        in_each.collect::<Vec<_>>()
     });
     let xs = cases.iter().map(|(_, _, x, _)| array(x, DType::F64));
     let in_each = program.call(xs.collect::<Result<_>>()?)?;

@@ -6,7 +6,7 @@ use shardax::prelude::*;
 use shardax::s;
 use shardax::xla::Result;
 
-use super::{Edge, Second, check, check_second, edge};
+use super::{Edge, Second, TYPES, check, check_second, edge};
 
 const INF: f64 = f64::INFINITY;
 const THIRD: f64 = 1.0 / 3.0;
@@ -91,7 +91,7 @@ const SECOND: &[Second] = &[
 
 #[test]
 fn second_derivatives() -> Result<()> {
-    check_second(SECOND)
+    check_second(SECOND, TYPES)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use shardax::nn::{self, CrossEntropyOptions};
 use shardax::prelude::*;
 use shardax::xla::Result;
 
-use super::{Second, check_second};
+use super::{Second, TYPES, check_second};
 
 const THIRD: f64 = 1.0 / 3.0;
 const PI2: f64 = std::f64::consts::PI * std::f64::consts::PI;
@@ -74,5 +74,5 @@ const SEAMS: &[Second] = &[
 
 #[test]
 fn second_derivatives() -> Result<()> {
-    check_second(SEAMS)
+    check_second(SEAMS, TYPES)
 }

@@ -12,6 +12,7 @@ chapter![
     the_bits_of_a_number,
     reverse_mode_through_a_while_loop,
     a_host_function_without_a_derivative,
+    a_draw_by_its_parameter,
     a_forward_rule_that_does_not_fit,
     a_backward_rule_that_does_not_fit,
     forward_mode_of_a_backward_rule,
@@ -79,6 +80,22 @@ fn a_host_function_without_a_derivative() -> Outcome {
         same.sum(..)
     };
     jit(grad(loss)).call(ones(&[3]))?;
+    Ok(())
+}
+
+/// A draw by its parameter
+///
+/// The numbers are chosen, not computed. What is meant may be a score of the draw (its logarithmic probability, of the
+/// parameter), or a distribution that is shifted and scaled.
+fn a_draw_by_its_parameter() -> Outcome {
+    let loss = |logits: Tensor| {
+        let chosen = Key::from_seed(0).categorical(logits, -1);
+        logits
+            .log_softmax(-1)
+            .take_along(chosen.expand_dims(-1), -1)
+            .sum(..)
+    };
+    jit(grad(loss)).call(ones(&[2, 3]))?;
     Ok(())
 }
 

@@ -16,6 +16,8 @@ chapter![
     no_common_element_type,
     a_fraction_for_integers,
     a_constant_out_of_range,
+    a_number_too_large_for_its_type,
+    counting_further_than_the_type,
     a_function_of_floats_on_integers,
     a_sum_of_booleans,
     another_number_of_elements,
@@ -118,6 +120,24 @@ fn a_fraction_for_integers() -> Outcome {
 fn a_constant_out_of_range() -> Outcome {
     let shifted = |x: Tensor| x.cast(DType::I8) + 300;
     jit(shifted).call(ones(&[3]))?;
+    Ok(())
+}
+
+/// A number too large for its type
+///
+/// Infinity is written as `f64::INFINITY`; any other number has to be one of the type.
+fn a_number_too_large_for_its_type() -> Outcome {
+    let scaled = |x: Tensor| x.cast(DType::F16) * 1e5;
+    jit(scaled).call(ones(&[3]))?;
+    Ok(())
+}
+
+/// Counting further than the type
+///
+/// An `i8` ends at 127: the numbers after it would be negative.
+fn counting_further_than_the_type() -> Outcome {
+    let numbers = |x: Tensor| x + Tensor::arange(DType::I8, 300);
+    jit(numbers).call(ones(&[300]))?;
     Ok(())
 }
 

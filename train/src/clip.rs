@@ -2,22 +2,15 @@
 
 use std::panic::Location;
 
-use shardax_core::{DType, Tensor, Tree, at};
+use shardax_core::{DType, Tensor, Tree, at, nn};
 
-/// The square root of the sum of the squares of all elements of all leaves, in f32.
+/// The square root of the sum of the squares of all elements of all leaves, in f32, without overflow.
 ///
 /// Zero for a tree without leaves.
 #[track_caller]
 pub fn global_norm<T: Tree<Tensor>>(tree: &T) -> Tensor {
     at(Location::caller(), || {
-        let squares = tree
-            .leaves()
-            .into_iter()
-            .map(|leaf| leaf.cast(DType::F32).square().sum(..));
-        let total = squares.reduce(|sum, square| sum + square);
-        total
-            .unwrap_or_else(|| Tensor::zeros(DType::F32, []))
-            .sqrt()
+        nn::joint_norm(&tree.leaves(), DType::F32)
     })
 }
 

@@ -169,6 +169,18 @@ fn fit(v: Number, dtype: DType) -> Number {
     }
 }
 
+/// What a conversion makes of a number, before it fits the type: of a float for an integer type, the nearest bound
+/// if it is out of range.
+fn converted(v: Number, to: DType) -> Number {
+    match v {
+        Number::Float(v) if to == DType::U64 => Number::Int(v as u64 as i64),
+        Number::Float(v) if to.is_integer() => {
+            Number::Int((v as i64).clamp(smallest(to), largest(to)))
+        }
+        other => other,
+    }
+}
+
 /// Sees, and may change, what goes into every equation and what comes out of it.
 pub trait Observer {
     /// Before an operation without regions is computed.
@@ -313,9 +325,8 @@ fn apply(equation: &Equation, types: &[TensorType], x: &[Array]) -> Vec<Array> {
         }
         Op::Compare(op) => elementwise(&|v| Number::Bool(compare(*op, v[0], v[1]))),
         Op::Select => elementwise(&|v| if boolean(v[0]) { v[1] } else { v[2] }),
-        Op::Convert(_) | Op::Shard(_) | Op::StopGradient | Op::Name(_) | Op::Place(_) => {
-            elementwise(&|v| v[0])
-        }
+        Op::Convert(to) => elementwise(&|v| converted(v[0], *to)),
+        Op::Shard(_) | Op::StopGradient(_) | Op::Name(_) | Op::Place(_) => elementwise(&|v| v[0]),
         Op::BitcastConvert(to) => elementwise(&|v| bitcast(v[0], x[0].ty.dtype, *to)),
         Op::Broadcast { dims, .. } => Array::from_fn(ty, |i| {
             let sizes = x[0].ty.shape.iter();
@@ -434,8 +445,8 @@ fn reduction(reducer: Reducer, dtype: DType) -> (Number, Binary) {
         Reducer::Prod => (Number::Int(1), Binary::Mul),
         Reducer::And => (Number::Int(-1), Binary::And),
         Reducer::Or => (Number::Int(0), Binary::Or),
-        Reducer::Max if dtype.is_float() => (Number::Float(f64::NEG_INFINITY), Binary::Max),
-        Reducer::Min if dtype.is_float() => (Number::Float(f64::INFINITY), Binary::Min),
+        Reducer::Max if dtype.is_float() => (Number::Float(-farthest(dtype)), Binary::Max),
+        Reducer::Min if dtype.is_float() => (Number::Float(farthest(dtype)), Binary::Min),
         Reducer::Max => (Number::Int(smallest(dtype)), Binary::Max),
         Reducer::Min => (Number::Int(largest(dtype)), Binary::Min),
     }
@@ -454,8 +465,17 @@ fn reduce(reducer: Reducer, dims: &[usize], ty: &TensorType, x: &Array) -> Array
     result
 }
 
+/// Infinity, or the largest number of a float type without it.
+fn farthest(dtype: DType) -> f64 {
+    match dtype.largest_finite() {
+        Some(largest) if !dtype.has_infinities() => largest,
+        _ => f64::INFINITY,
+    }
+}
+
 fn smallest(dtype: DType) -> i64 {
     match dtype {
+        DType::I4 => -8,
         DType::I8 => i8::MIN.into(),
         DType::I16 => i16::MIN.into(),
         DType::I32 => i32::MIN.into(),
@@ -467,6 +487,8 @@ fn smallest(dtype: DType) -> i64 {
 fn largest(dtype: DType) -> i64 {
     match dtype {
         DType::Bool => 1,
+        DType::I4 => 7,
+        DType::U4 => 15,
         DType::I8 => i8::MAX.into(),
         DType::I16 => i16::MAX.into(),
         DType::I32 => i32::MAX.into(),

@@ -188,6 +188,7 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
                 | CollectiveOp::AssumeInvariant => Ok(()),
             }
         }
+        Op::StopGradient(Some(draw)) => write!(f, " of={draw}"),
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Compare(_)
@@ -197,7 +198,7 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
         | Op::Reshape(_)
         | Op::DynamicUpdateSlice
         | Op::OptimizationBarrier
-        | Op::StopGradient
+        | Op::StopGradient(None)
         | Op::Cholesky
         | Op::Cond(_)
         | Op::Custom(_)

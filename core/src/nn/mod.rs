@@ -28,6 +28,7 @@ use crate::error::ErrorKind;
 use crate::tensor::Tensor;
 use crate::trace::fail;
 
+pub use crate::tensor::joint_norm;
 pub use activation::{geglu, swiglu};
 pub use attention::{AttentionOptions, attention};
 pub use blockwise::{BlockSizes, blockwise_attention};

@@ -3,6 +3,12 @@
 //! Statistics are computed in f32 where the values are narrower, and so is what follows; the result
 //! has the type of `x`. Variances are divided by the number of elements, and `eps` is added to them
 //! before the root, so that values that are all equal give 0 and finite derivatives.
+//!
+//! Squares are summed as they are: compilers know that form, make one pass of it, and one sum across devices where the
+//! values are split. So values whose squares overflow, from about 1e19 on in f32 and bf16, give 0. That holds for every
+//! `eps` that keeps small values in place, of 1e-12 and more. A smaller one, 0 say, promises that small
+//! values are brought to variance 1 too. Then the length is that of [`Tensor::norm`], which neither overflows nor
+//! vanishes, and takes more sums.
 
 use std::panic::Location;
 
@@ -11,6 +17,9 @@ use crate::lax;
 use crate::op::Dims;
 use crate::tensor::{Axes, Tensor};
 use crate::trace::method;
+
+/// The `eps` below which values may count whose squares vanish.
+const VANISHING: f64 = 1e-12;
 
 /// What is done to normalized values, and which dimensions of them it is indexed by.
 struct Affine<'a> {
@@ -82,26 +91,39 @@ fn check_eps(op: &'static str, eps: f64) {
     }
 }
 
-/// Mean and variance over `axes`, both with these at size 1.
+/// Differences from the mean over `axes`, and the mean, with these at size 1.
 #[track_caller]
-fn statistics(wide: Tensor, axes: &[isize]) -> (Tensor, Tensor) {
+fn centred(wide: Tensor, axes: &[isize]) -> (Tensor, Tensor) {
     let mean = wide.mean(axes).keep_dims(wide, axes);
-    let var = (wide - mean).square().mean(axes).keep_dims(wide, axes);
-    (mean, var)
+    (wide - mean, mean)
 }
 
-/// Mean 0 and variance 1 over `axes`.
+/// The mean of squares over `axes`, with these at size 1.
 #[track_caller]
-fn standardized(wide: Tensor, axes: &[isize], eps: f64) -> Tensor {
-    let centred = wide - wide.mean(axes).keep_dims(wide, axes);
-    let var = centred.square().mean(axes).keep_dims(wide, axes);
-    centred * (var + eps).rsqrt()
+fn mean_square(x: Tensor, axes: &[isize]) -> Tensor {
+    x.square().mean(axes).keep_dims(x, axes)
+}
+
+/// `x / sqrt(mean(x^2) + eps)`, with the mean over `axes`.
+#[track_caller]
+fn standardized(x: Tensor, axes: &[isize], eps: f64) -> Tensor {
+    if eps >= VANISHING {
+        return x * (mean_square(x, axes) + eps).rsqrt();
+    }
+    let count: usize = axes.iter().map(|&axis| x.size(axis)).product();
+    let size = x.norm(axes).keep_dims(x, axes) / (count as f64).sqrt();
+    x / if eps > 0.0 {
+        size.hypot(eps.sqrt())
+    } else {
+        size
+    }
 }
 
 /// `(x - mean) / sqrt(var + eps) * scale + offset`, with mean and variance over `axes` (`-1`, or
 /// several dimensions). (Ba, Kiros, Hinton: "Layer normalization", 2016.)
 ///
-/// `scale` and `offset` have the sizes of these dimensions, in the order of `x`.
+/// `scale` and `offset` have the sizes of these dimensions, in the order of `x`. Values from about 1e19 on and an `eps` of less
+/// than 1e-12 are treated as in [`rms_norm`].
 ///
 /// ```
 /// use shardax_core::{DType, Tensor, TensorType, nn, trace};
@@ -125,7 +147,8 @@ pub fn layer_norm(
         check_eps(op, eps);
         let dims = &listed(op, x, axes);
         let wide = x.cast(lax::accumulator(x.dtype()));
-        let normal = standardized(wide, &axes_of(dims), eps);
+        let axes = axes_of(dims);
+        let normal = standardized(centred(wide, &axes).0, &axes, eps);
         let affine = Affine {
             op,
             dims,
@@ -138,6 +161,9 @@ pub fn layer_norm(
 
 /// `x / sqrt(mean(x^2) + eps) * scale`, with the mean over `axes`, whose sizes `scale` has.
 /// (Zhang, Sennrich: "Root mean square layer normalization", 2019.)
+///
+/// Where squares overflow, of values from about 1e19 on in f32 and bf16, the result is 0. With an `eps` of less than 1e-12
+/// squares may overflow and vanish, at the price of more sums.
 #[track_caller]
 pub fn rms_norm(x: Tensor, axes: impl Axes, scale: Option<Tensor>, eps: f64) -> Tensor {
     let op = "rms_norm";
@@ -147,8 +173,7 @@ pub fn rms_norm(x: Tensor, axes: impl Axes, scale: Option<Tensor>, eps: f64) -> 
         let dims = &listed(op, x, axes);
         let axes = &axes_of(dims)[..];
         let wide = x.cast(lax::accumulator(x.dtype()));
-        let square = wide.square().mean(axes).keep_dims(wide, axes);
-        let normal = wide * (square + eps).rsqrt();
+        let normal = standardized(wide, axes, eps);
         let affine = Affine {
             op,
             dims,
@@ -197,8 +222,9 @@ pub fn batch_norm(
         let channels = dimension(x, channel_axis);
         let axes = &beside(x, channels);
         let wide = x.cast(lax::accumulator(x.dtype()));
-        let (mean, var) = statistics(wide, axes);
-        let normal = (wide - mean) * (var + eps).rsqrt();
+        let (centred, mean) = centred(wide, axes);
+        let var = mean_square(centred, axes);
+        let normal = standardized(centred, axes, eps);
         let affine = Affine {
             op,
             dims: &[channels],
@@ -319,7 +345,7 @@ pub fn group_norm(
             .filter(|&d| d != channels)
             .map(|d| d as isize)
             .collect();
-        let normal = standardized(wide, &axes, eps).reshape(&ty.shape);
+        let normal = standardized(centred(wide, &axes).0, &axes, eps).reshape(&ty.shape);
         let affine = Affine {
             op,
             dims: &[channels],

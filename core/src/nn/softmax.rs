@@ -1,7 +1,8 @@
 //! Softmax and its logarithm, and the logarithm of a sum of exponentials.
 //!
 //! All subtract the largest element first, so that nothing overflows, and sum narrow floats in `f32`. Of a row of nothing but
-//! -inf, or of no elements, the softmax is 0 and its logarithm -inf, and no derivative passes.
+//! -inf, or of no elements, the softmax is 0 and its logarithm -inf, and no derivative passes. Of `f8e4m3fn`, which has no
+//! infinities, they are computed in `f32` as a whole.
 
 use std::panic::Location;
 
@@ -19,7 +20,8 @@ impl Tensor {
             self.check_float("softmax");
             let axes = axes.list(self.rank());
             let (dtype, wide) = (self.dtype(), lax::accumulator(self.dtype()));
-            let exp = (self - self.largest(&axes)).exp().cast(wide);
+            let x = self.with_infinities();
+            let exp = (x - x.largest(&axes)).exp().cast(wide);
             let sum = exp.sum(&axes[..]).keep_dims(self, &axes[..]);
             let none = sum.eq(0.0);
             (exp / none.select(1.0, sum)).cast(dtype)
@@ -32,7 +34,8 @@ impl Tensor {
     #[track_caller]
     pub fn softmax_where(self, mask: Tensor, axes: impl Axes) -> Tensor {
         method("softmax_where", Location::caller(), || {
-            mask.select(self, f64::NEG_INFINITY).softmax(axes)
+            let shown = mask.select(self.with_infinities(), f64::NEG_INFINITY);
+            shown.softmax(axes).cast(self.dtype())
         })
     }
 
@@ -43,7 +46,8 @@ impl Tensor {
             self.check_float("log_softmax");
             let axes = axes.list(self.rank());
             let (dtype, wide) = (self.dtype(), lax::accumulator(self.dtype()));
-            let shifted = (self - self.largest(&axes)).cast(wide);
+            let x = self.with_infinities();
+            let shifted = (x - x.largest(&axes)).cast(wide);
             let sum = shifted.exp().sum(&axes[..]).keep_dims(self, &axes[..]);
             (shifted - sum.eq(0.0).select(1.0, sum).log()).cast(dtype)
         })
@@ -57,8 +61,9 @@ impl Tensor {
             self.check_float("logsumexp");
             let axes = axes.list(self.rank());
             let (dtype, wide) = (self.dtype(), lax::accumulator(self.dtype()));
-            let largest = self.largest(&axes).cast(wide);
-            let sum = (self.cast(wide) - largest).exp().sum(&axes[..]);
+            let x = self.with_infinities();
+            let largest = x.largest(&axes).cast(wide);
+            let sum = (x.cast(wide) - largest).exp().sum(&axes[..]);
             // The logarithm never sees a sum of 0, so that its second derivative is finite too.
             let none = sum.eq(0.0);
             let log = none.select(1.0, sum).log() + largest.reshape(sum.shape());
@@ -75,6 +80,16 @@ impl Tensor {
             let help = "convert it with `.cast(DType::F32)`";
             fail(ErrorKind::DType { op, problem }, Some(help.into()))
         }
+    }
+
+    /// The same numbers in a type that has infinities.
+    #[track_caller]
+    fn with_infinities(self) -> Tensor {
+        let dtype = self.dtype();
+        if dtype.has_infinities() {
+            return self;
+        }
+        self.cast(lax::accumulator(dtype))
     }
 
     /// The largest element, at size 1, or 0 where that is not finite; a constant, for the result

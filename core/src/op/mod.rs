@@ -142,8 +142,9 @@ pub enum Op {
     Shard(Box<Constraint>),
     /// The operands unchanged; the compiler does not move computation across it.
     OptimizationBarrier,
-    /// The operand, without a derivative.
-    StopGradient,
+    /// The operand, without a derivative. To ask for one is an error where the operand is the parameter of
+    /// a draw, of which this is the name.
+    StopGradient(Option<&'static str>),
     /// The operand; a policy of rematerialization and a layout know it by this name.
     Name(Name),
     /// The operand, in another memory.
@@ -206,7 +207,7 @@ impl Op {
             Op::ReducePrecision { .. } => "reduce_precision",
             Op::Shard(_) => "shard",
             Op::OptimizationBarrier => "optimization_barrier",
-            Op::StopGradient => "stop_gradient",
+            Op::StopGradient(_) => "stop_gradient",
             Op::Name(_) => "name",
             Op::Place(_) => "place",
             Op::Scan(_) => "scan",
@@ -266,7 +267,7 @@ impl Op {
             | Op::ReducePrecision { .. }
             | Op::Shard(_)
             | Op::OptimizationBarrier
-            | Op::StopGradient
+            | Op::StopGradient(_)
             | Op::Name(_)
             | Op::Place(_)
             | Op::CustomLinear(_)

@@ -6,12 +6,12 @@
 
 use std::panic::Location;
 
-use super::{Key, drawn_in, refuse};
+use super::{Key, constant, drawn_in, refuse};
 use crate::dtype::DType;
 use crate::literal::Number;
 use crate::tensor::{IntoOperand, Operand, Tensor};
 use crate::trace::method;
-use crate::transform::{custom_jvp, vmap, while_loop};
+use crate::transform::{vmap, while_loop};
 
 impl Key {
     /// Floats of the gamma distribution with shape parameter `alpha` and scale 1; `alpha` is a number or
@@ -27,7 +27,7 @@ impl Key {
     ) -> Tensor {
         let alpha = alpha.into();
         method("gamma", Location::caller(), || {
-            let alpha = parameter("alpha", alpha, dtype, shape.as_ref());
+            let alpha = parameter("gamma", "alpha", alpha, dtype, shape.as_ref());
             drawn(self, alpha, false).cast(dtype)
         })
     }
@@ -42,12 +42,13 @@ impl Key {
     ) -> Tensor {
         let alpha = alpha.into();
         method("loggamma", Location::caller(), || {
-            let alpha = parameter("alpha", alpha, dtype, shape.as_ref());
+            let alpha = parameter("loggamma", "alpha", alpha, dtype, shape.as_ref());
             drawn(self, alpha, true).cast(dtype)
         })
     }
 
-    /// Floats in `0..=1` of the beta distribution. Parameters and element types as in [`Key::gamma`].
+    /// Floats in `0..=1` of the beta distribution. Parameters, element types and derivatives as in
+    /// [`Key::gamma`].
     #[track_caller]
     pub fn beta(
         self,
@@ -59,8 +60,8 @@ impl Key {
         let (alpha, beta) = (alpha.into(), beta.into());
         method("beta", Location::caller(), || {
             let shape = shape.as_ref();
-            let alpha = parameter("alpha", alpha, dtype, shape);
-            let beta = parameter("beta", beta, dtype, shape);
+            let alpha = parameter("beta", "alpha", alpha, dtype, shape);
+            let beta = parameter("beta", "beta", beta, dtype, shape);
             let keys = self.split(2);
             let (a, b) = (drawn(keys[0], alpha, true), drawn(keys[1], beta, true));
             let largest = a.maximum(b);
@@ -70,7 +71,7 @@ impl Key {
     }
 
     /// Points of the Dirichlet distribution: `shape` of them, along a new last dimension, each of as
-    /// many non-negative floats as the vector `alpha` has, with sum 1. Element types as in
+    /// many non-negative floats as the vector `alpha` has, with sum 1. Element types and derivatives as in
     /// [`Key::gamma`].
     #[track_caller]
     pub fn dirichlet(self, alpha: Tensor, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
@@ -81,14 +82,20 @@ impl Key {
             }
             let count = ty.shape[ty.rank() - 1];
             let shape = [shape.as_ref(), &[count]].concat();
-            let alpha = parameter("alpha", alpha.into(), dtype, &shape);
+            let alpha = parameter("dirichlet", "alpha", alpha.into(), dtype, &shape);
             drawn(self, alpha, true).softmax(-1).cast(dtype)
         })
     }
 }
 
 /// A parameter of every element, in the type in which it is drawn.
-fn parameter(name: &str, value: Operand, dtype: DType, shape: &[usize]) -> Tensor {
+fn parameter(
+    draw: &'static str,
+    name: &str,
+    value: Operand,
+    dtype: DType,
+    shape: &[usize],
+) -> Tensor {
     let drawn = drawn_in(dtype);
     let value = match value {
         Operand::Number(number) => {
@@ -99,7 +106,7 @@ fn parameter(name: &str, value: Operand, dtype: DType, shape: &[usize]) -> Tenso
             }
             Tensor::scalar(number, drawn)
         }
-        Operand::Tensor(tensor) => tensor.cast(drawn),
+        Operand::Tensor(tensor) => constant(draw, tensor.cast(drawn)),
     };
     value.broadcast_to(shape)
 }
@@ -108,16 +115,8 @@ fn parameter(name: &str, value: Operand, dtype: DType, shape: &[usize]) -> Tenso
 fn drawn(key: Key, alpha: Tensor, log: bool) -> Tensor {
     let shape = alpha.shape();
     let count: usize = shape.iter().product();
-    // What is captured has no derivative, and says so.
-    let draw = move |()| {
-        let elements = (key.split_array(count), alpha.reshape([count]));
-        vmap(|(key, alpha): (Key, Tensor)| one(key, alpha, log))(elements)
-    };
-    let no_tangent = |()| draw(());
-    let drawn = custom_jvp(draw, move |(), ()| {
-        let drawn = no_tangent(());
-        (drawn, drawn.zeros_like())
-    })(());
+    let elements = (key.split_array(count), alpha.reshape([count]));
+    let drawn = vmap(|(key, alpha): (Key, Tensor)| one(key, alpha, log))(elements);
     drawn.reshape(shape)
 }
 

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Key, refuse};
+use super::{Key, constant, refuse};
 use crate::dtype::DType;
 use crate::lax;
 use crate::op::Sort;
@@ -61,6 +61,8 @@ impl Key {
 
     /// Numbers from 0 to `n - 1`, as `i32`, with the probabilities in the vector `p` of `n` floats: each
     /// any number of times, or, if not `replace`, at most once.
+    ///
+    /// There is no derivative by `p`; to ask for one is an error.
     #[track_caller]
     pub fn choice_weighted(self, p: Tensor, shape: impl AsRef<[usize]>, replace: bool) -> Tensor {
         method("choice_weighted", Location::caller(), || {
@@ -71,6 +73,7 @@ impl Key {
                     None,
                 )
             }
+            let p = constant("choice_weighted", p);
             let count = ty.shape[0];
             let draws = checked(count, shape, replace);
             if draws == 0 {

@@ -117,7 +117,7 @@ fn one(equation: &Equation, operands: &[Batched], batch: &Batch) -> Batched {
         | Op::Convert(_)
         | Op::BitcastConvert(_)
         | Op::ReducePrecision { .. }
-        | Op::StopGradient
+        | Op::StopGradient(_)
         | Op::Place(_) => same(equation.op.clone(), d),
         Op::Name(of) => {
             let mut of = of.clone();

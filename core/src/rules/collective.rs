@@ -8,7 +8,7 @@
 use super::batch::{Batched, shifted};
 use crate::lax;
 use crate::op::{Binary, Collective, CollectiveOp, Comparison};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled};
 
 /// The tangent of `y`, the collective of `x` whose tangent is `t`.
 pub(super) fn jvp_collective(collective: &Collective, x: Tensor, t: Tensor, y: Tensor) -> Tensor {
@@ -19,7 +19,7 @@ pub(super) fn jvp_collective(collective: &Collective, x: Tensor, t: Tensor, y: T
             let wide = lax::accumulator(ty.dtype);
             let total = |x: Tensor| lax::collective(x, collective.with(CollectiveOp::Psum));
             let mask = lax::convert(lax::compare(Comparison::Eq, x, y), wide);
-            let sum = total(lax::mul(lax::convert(t, wide), mask));
+            let sum = total(scaled(lax::convert(t, wide), mask));
             lax::convert(lax::binary(Binary::Div, sum, total(mask)), ty.dtype)
         }
         CollectiveOp::Psum

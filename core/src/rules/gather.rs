@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::ErrorKind;
 use crate::lax;
 use crate::op::{Binary, Combine, Comparison, Dims, GatherDims, Sort};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled};
 use crate::trace::fail;
 use crate::transform::Tangents;
 use crate::types::{Shape, TensorType};
@@ -46,8 +46,8 @@ pub(super) fn jvp_scatter(
             let of_operand = operand.map(|t| scatter.emit(t, x[2], Combine::Mul));
             let of_updates = updates.map(|t| {
                 let others = scatter.products_of_others(x[2]);
-                let sum = scatter.add(lax::zeros(&x[0].ty()), lax::mul(t, others));
-                lax::mul(x[0], sum)
+                let sum = scatter.add(lax::zeros(&x[0].ty()), scaled(t, others));
+                scaled(x[0], sum)
             });
             match (of_operand, of_updates) {
                 (Some(a), Some(b)) => lax::add(a, b),
@@ -138,7 +138,7 @@ impl<'a> Scatter<'a> {
         let count = self.add(attained[0], attained[1]);
         // Where nothing equals a NaN, there is one in the operands.
         let masked = |t: Option<Tensor>, mask: Tensor| match t {
-            Some(t) => lax::mul(lax::convert(t, wide), mask),
+            Some(t) => scaled(lax::convert(t, wide), mask),
             None => lax::zeros(&mask.ty()),
         };
         let total = self.add(masked(t[0], attained[0]), masked(t[1], attained[1]));

@@ -14,7 +14,7 @@ use crate::error::ErrorKind;
 use crate::graph::Equation;
 use crate::lax;
 use crate::op::{Binary, Combine, Comparison, Dims, Foreign, Op, Reducer, Target};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled};
 use crate::trace::{emit, fail_at};
 use crate::transform::{
     Dual, Mode, Tangents, jvp_cond, jvp_custom, jvp_manual, jvp_remat, jvp_scan, jvp_while,
@@ -147,7 +147,13 @@ fn tangents(equation: &Equation, x: &[Tensor], t: &[Option<Tensor>], y: &[Tensor
         | Op::Iota { .. }
         | Op::Compare(_)
         | Op::BitcastConvert(_)
-        | Op::StopGradient => none,
+        | Op::StopGradient(None) => none,
+        Op::StopGradient(Some(draw)) => {
+            if t[0].is_some() {
+                no_derivative_of_draw(equation, draw);
+            }
+            none
+        }
         Op::Scan(_)
         | Op::Cond(_)
         | Op::While(_)
@@ -191,6 +197,15 @@ pub(super) fn no_derivative(equation: &Equation, problem: &str) -> ! {
     fail_at(kind, Some(help.to_owned()), equation.source)
 }
 
+fn no_derivative_of_draw(equation: &Equation, draw: &'static str) -> ! {
+    let kind = ErrorKind::Derivative {
+        op: draw,
+        problem: "a draw has no derivative by the parameters of its distribution".to_owned(),
+    };
+    let help = "put `.stop_gradient()` on the parameter if it is meant to be a constant";
+    fail_at(kind, Some(help.to_owned()), equation.source)
+}
+
 /// All tangents, zeros written down, if there is one at all.
 pub(super) fn jointly(t: &[Option<Tensor>], x: &[Tensor]) -> Option<SmallVec<[Tensor; 4]>> {
     t.iter().any(Option::is_some).then(|| {
@@ -220,6 +235,6 @@ fn extremum(x: Tensor, t: Tensor, y: Tensor, dims: &Dims) -> Tensor {
     let wide = lax::accumulator(ty.dtype);
     let mask = lax::convert(attained, wide);
     let count = lax::reduce(Reducer::Sum, mask, dims);
-    let total = lax::reduce(Reducer::Sum, lax::mul(lax::convert(t, wide), mask), dims);
+    let total = lax::reduce(Reducer::Sum, scaled(lax::convert(t, wide), mask), dims);
     lax::convert(lax::binary(Binary::Div, total, count), ty.dtype)
 }

@@ -6,7 +6,7 @@ use super::elementwise::number;
 use crate::dtype::DType;
 use crate::lax;
 use crate::op::{Binary, Comparison, Dims, DotDims, Fft, FftKind, TriangularSolve, Unary};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled};
 use crate::types::TensorType;
 
 /// `l phi(l^-1 t l^-H)`, where `phi` takes the lower triangle and half of the diagonal. The tangent is
@@ -33,7 +33,7 @@ pub(super) fn jvp_cholesky(t: Tensor, l: Tensor) -> Tensor {
         below,
         lax::select(positions(&ty, Comparison::Eq), on, zero),
     );
-    matmul(l, lax::mul(both, weights))
+    matmul(l, scaled(both, weights))
 }
 
 /// `a^-1 (t_b - t_a x)`, or `(t_b - x t_a) a^-1`; of `t_a`, only what is read of `a`.

@@ -102,7 +102,7 @@ fn results(
         | Op::Convert(_)
         | Op::BitcastConvert(_)
         | Op::ReducePrecision { .. }
-        | Op::StopGradient
+        | Op::StopGradient(_)
         | Op::Name(_)
         | Op::Place(_)
         | Op::Reverse(_)

@@ -185,7 +185,7 @@ fn one(equation: &Equation, operands: &[Operand], ct: Tensor) -> Tangents {
         | Op::Compare(_)
         | Op::BitcastConvert(_)
         | Op::OptimizationBarrier
-        | Op::StopGradient
+        | Op::StopGradient(_)
         | Op::Scan(_)
         | Op::Cond(_)
         | Op::While(_)

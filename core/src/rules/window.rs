@@ -4,7 +4,7 @@ use super::batch::{Batched, inserted};
 use super::product;
 use crate::lax;
 use crate::op::{Binary, Comparison, Dims, Reducer, Window};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, scaled};
 use crate::types::{Shape, TensorType};
 
 /// The derivative, from the elements of every window side by side.
@@ -33,7 +33,7 @@ pub(super) fn jvp_reduce_window(
         let attained = lax::convert(lax::compare(Comparison::Eq, elements, extremum), wide);
         let last = [ty.rank()];
         let count = lax::reduce(Reducer::Sum, attained, &last);
-        let total = lax::reduce(Reducer::Sum, lax::mul(tangents, attained), &last);
+        let total = lax::reduce(Reducer::Sum, scaled(tangents, attained), &last);
         lax::binary(Binary::Div, total, count)
     };
     lax::convert(found, ty.dtype)

@@ -13,13 +13,14 @@ use std::ops::{
 use std::panic::Location;
 
 use super::Tensor;
+use super::norm::square_of;
 use super::shape::broadcast_shapes;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::literal::{Literal, Number};
 use crate::op::{Binary, Comparison, Dims, Op, Unary};
-use crate::trace::{emit1, fail_at, method};
+use crate::trace::{emit1, fail_at, known_number, method};
 use crate::types::TensorType;
 
 /// A tensor or a number, as the second operand of an operation.
@@ -162,7 +163,13 @@ pub(super) fn binary(
 ) -> Tensor {
     method(name, source, || {
         let (lhs, rhs) = together(name, lhs.into(), rhs.into(), source);
-        emit1(Op::Binary(op), &[lhs, rhs], source)
+        let is_square = match op {
+            Binary::Mul => lhs == rhs,
+            Binary::Pow => known_number(rhs).is_some_and(|power| power.as_f64() == 2.0),
+            _ => false,
+        };
+        let square = if is_square { square_of(lhs) } else { None };
+        square.unwrap_or_else(|| emit1(Op::Binary(op), &[lhs, rhs], source))
     })
 }
 
@@ -401,12 +408,6 @@ impl Tensor {
         binary("pow", Binary::Pow, self, rhs, Location::caller())
     }
 
-    /// The square.
-    #[track_caller]
-    pub fn square(self) -> Tensor {
-        method("square", Location::caller(), || lax::mul(self, self))
-    }
-
     /// The same type with fewer bits in effect: rounded (halves to even) as if the exponent had
     /// `exponent` bits and the mantissa `mantissa`. Derivatives are rounded too.
     #[track_caller]
@@ -432,7 +433,9 @@ impl Tensor {
         })
     }
 
-    /// The same values in another element type. Floats become integers towards zero.
+    /// The same values in another element type, as Rust's `as` has them: floats become integers towards 0, those out of
+    /// range the nearest bound, and NaN 0; integers become narrower ones modulo a power of 2, their lower bits.
+    /// What a narrower float type does not reach is infinite, and NaN in `f8e4m3fn`.
     #[track_caller]
     pub fn cast(self, dtype: DType) -> Tensor {
         lax::convert(self, dtype)

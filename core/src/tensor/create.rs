@@ -12,7 +12,7 @@ use crate::trace::{fail, method};
 use crate::types::TensorType;
 
 impl Tensor {
-    /// One number.
+    /// One number, which the type has to hold.
     #[track_caller]
     pub fn scalar(number: impl Into<Number>, dtype: DType) -> Tensor {
         method("scalar", Location::caller(), || {
@@ -20,7 +20,7 @@ impl Tensor {
         })
     }
 
-    /// One number, repeated.
+    /// One number, which the type has to hold, repeated.
     #[track_caller]
     pub fn full(number: impl Into<Number>, dtype: DType, shape: impl AsRef<[usize]>) -> Tensor {
         lax::full(number.into(), &TensorType::new(dtype, shape))
@@ -64,7 +64,7 @@ impl Tensor {
         }
     }
 
-    /// Counts 0, 1, 2, ... along one dimension.
+    /// Counts 0, 1, 2, ... along one dimension. The type has to reach as far.
     #[track_caller]
     pub fn iota(dtype: DType, shape: impl AsRef<[usize]>, axis: isize) -> Tensor {
         let ty = TensorType::new(dtype, shape);
@@ -72,7 +72,7 @@ impl Tensor {
         lax::iota(ty, dimension)
     }
 
-    /// 0, 1, ..., count - 1.
+    /// 0, 1, ..., count - 1. The type has to reach as far; floats are rounded.
     #[track_caller]
     pub fn arange(dtype: DType, count: usize) -> Tensor {
         let ty = TensorType::new(dtype, [count]);
@@ -89,10 +89,11 @@ impl Tensor {
                 let op = "linspace";
                 fail(ErrorKind::DType { op, problem }, None)
             }
-            let wide = match dtype {
-                DType::F64 => DType::F64,
-                _ => DType::F32,
-            };
+            // Computed in a wider type, which may hold what this one does not.
+            for end in [start, stop] {
+                lax::literal(end.into(), dtype);
+            }
+            let wide = lax::accumulator(dtype);
             // Both ends are exact, for `part` is there.
             let part = lax::iota(TensorType::new(wide, [count]), 0) / (count.max(2) - 1) as f64;
             lax::convert((1.0 - part) * start + part * stop, dtype)

@@ -3,17 +3,18 @@
 use std::panic::Location;
 
 use super::Tensor;
+use super::norm::length;
 use super::shape::broadcast_shapes;
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
-use crate::op::{Comparison, Op, Reducer, TriangularSolve};
+use crate::op::{Comparison, Op, TriangularSolve};
 use crate::trace::{emit1, fail_at, method};
 use crate::transform::{custom_jvp, scan, scan_reverse};
 use crate::types::{Shape, TensorType};
 
 /// The system `x r = b` of an upper triangle.
-const FROM_THE_RIGHT: TriangularSolve = TriangularSolve {
+pub(super) const FROM_THE_RIGHT: TriangularSolve = TriangularSolve {
     left: false,
     lower: false,
     transpose: false,
@@ -60,16 +61,15 @@ impl Tensor {
                 let left = adjoint(q).matmul(self);
                 return (q, above(left));
             }
-            let both = |a: Tensor| {
-                let (q, r, _) = householder(a);
-                (q, r)
-            };
-            custom_jvp(both, qr_tangent)(self)
+            custom_jvp(householder, qr_tangent)(self)
         })
     }
 
     /// The solution `x` of `a x = b`, where `self` is the square matrix `a`, by its [`Tensor::qr`]. `b`
     /// is a matrix of as many rows, or a vector if `a` has no batch dimensions.
+    ///
+    /// A singular matrix has no solution, or many: what comes out is infinite, NaN, or, where rounding hides that
+    /// the matrix is singular, of the size of the inverse of the rounding error, and so are the derivatives.
     #[track_caller]
     pub fn solve(self, b: Tensor) -> Tensor {
         let source = Location::caller();
@@ -114,52 +114,13 @@ impl Tensor {
         })
     }
 
-    /// The inverse of square matrices.
+    /// The inverse of square matrices: [`Tensor::solve`] of the identity, of singular matrices too.
     #[track_caller]
     pub fn inv(self) -> Tensor {
         let source = Location::caller();
         method("inv", source, || {
             matrix("inv", self, true, source);
             self.solve(identity(&self.ty()))
-        })
-    }
-
-    /// The sign of the determinant of square matrices, and the logarithm of its absolute value: 0 and
-    /// -inf if it is 0.
-    #[track_caller]
-    pub fn slogdet(self) -> (Tensor, Tensor) {
-        let source = Location::caller();
-        method("slogdet", source, || {
-            matrix("slogdet", self, true, source);
-            real("slogdet", self, source);
-            let signed = |r: Tensor, sign: Tensor| {
-                let diagonal = diagonal(r);
-                (
-                    sign * product(diagonal.sign()),
-                    diagonal.abs().log().sum(-1),
-                )
-            };
-            let value = move |a: Tensor| {
-                let (_, r, sign) = householder(a);
-                signed(r, sign)
-            };
-            // The derivative of the logarithm is the trace of a^-1 t, or of q^T t r^-1.
-            let with_tangent = move |a: Tensor, t: Tensor| {
-                let (q, r, sign) = householder(a);
-                let (sign, log) = signed(r, sign);
-                let moved = lax::triangular_solve(r, t, FROM_THE_RIGHT);
-                ((sign, log), (sign.zeros_like(), (q * moved).sum([-2, -1])))
-            };
-            custom_jvp(value, with_tangent)(self)
-        })
-    }
-
-    /// The determinant of square matrices. Its derivative wants a matrix of full rank.
-    #[track_caller]
-    pub fn det(self) -> Tensor {
-        method("det", Location::caller(), || {
-            let (sign, log) = self.slogdet();
-            sign * log.exp()
         })
     }
 
@@ -175,8 +136,9 @@ impl Tensor {
             real("orthogonalize", self, source);
             let wide = rows <= columns;
             let x = if wide { self } else { adjoint(self) };
-            let square = lax::convert(x, lax::accumulator(x.dtype())).square();
-            let size = square.sum([-2, -1]).sqrt().expand_dims(-1).expand_dims(-1);
+            let rank = x.rank();
+            let size = length(x, &[rank - 2, rank - 1]);
+            let size = size.expand_dims(-1).expand_dims(-1);
             let mut x = x / lax::convert(size + 1e-7, x.dtype());
             // Slopes that bring small singular values up fastest.
             let (a, b, c) = (3.4445, -4.7750, 2.0315);
@@ -253,7 +215,7 @@ impl Tensor {
 }
 
 /// Rows and columns of matrices.
-fn matrix(op: &'static str, x: Tensor, square: bool, source: Source) -> (usize, usize) {
+pub(super) fn matrix(op: &'static str, x: Tensor, square: bool, source: Source) -> (usize, usize) {
     let ty = x.ty();
     match ty.shape.as_slice() {
         [.., rows, columns] if !square || rows == columns => (*rows, *columns),
@@ -268,7 +230,7 @@ fn matrix(op: &'static str, x: Tensor, square: bool, source: Source) -> (usize, 
     }
 }
 
-fn real(op: &'static str, x: Tensor, source: Source) {
+pub(super) fn real(op: &'static str, x: Tensor, source: Source) {
     if !x.dtype().is_float() {
         let problem = format!("takes real floating-point matrices, not {}", x.ty());
         let help = "convert them with `.cast(...)`".to_owned();
@@ -278,26 +240,26 @@ fn real(op: &'static str, x: Tensor, source: Source) {
 
 /// The conjugate transpose.
 #[track_caller]
-fn adjoint(x: Tensor) -> Tensor {
+pub(super) fn adjoint(x: Tensor) -> Tensor {
     x.swap_axes(-1, -2).conj()
 }
 
 /// Where the row compares with the column like that.
 #[track_caller]
-fn positions(ty: &TensorType, row: Comparison) -> Tensor {
+pub(super) fn positions(ty: &TensorType, row: Comparison) -> Tensor {
     let counts = TensorType::new(DType::I32, &ty.shape);
     let along = |dim: usize| lax::iota(counts.clone(), dim);
     lax::compare(row, along(ty.rank() - 2), along(ty.rank() - 1))
 }
 
 #[track_caller]
-fn identity(ty: &TensorType) -> Tensor {
+pub(super) fn identity(ty: &TensorType) -> Tensor {
     lax::convert(positions(ty, Comparison::Eq), ty.dtype)
 }
 
 /// The upper triangle.
 #[track_caller]
-fn above(x: Tensor) -> Tensor {
+pub(super) fn above(x: Tensor) -> Tensor {
     let ty = x.ty();
     lax::select(positions(&ty, Comparison::Le), x, lax::zeros(&ty))
 }
@@ -310,16 +272,9 @@ fn below(x: Tensor) -> Tensor {
 }
 
 #[track_caller]
-fn diagonal(x: Tensor) -> Tensor {
+pub(super) fn diagonal(x: Tensor) -> Tensor {
     let ty = x.ty();
     lax::select(positions(&ty, Comparison::Eq), x, lax::zeros(&ty)).sum(-1)
-}
-
-/// The product along the last dimension, of signs.
-#[track_caller]
-fn product(signs: Tensor) -> Tensor {
-    let last = signs.rank() - 1;
-    lax::reduce(Reducer::Prod, signs, &[last])
 }
 
 #[track_caller]
@@ -331,52 +286,53 @@ fn upper_solve(r: Tensor, b: Tensor) -> Tensor {
     lax::triangular_solve(r, b, solve)
 }
 
-/// Factors of matrices with at least as many rows as columns, and the determinant of the orthogonal
-/// one, 1 or -1.
-///
-/// One reflection a column, `1 - 2 v v^T`, takes it to a multiple of a unit vector. They are applied
-/// to the matrix, and then, from the last to the first, to columns of the identity.
-fn householder(a: Tensor) -> (Tensor, Tensor, Tensor) {
+/// Factors of matrices with at least as many rows as columns: one reflection a column.
+fn householder(a: Tensor) -> (Tensor, Tensor) {
     let ty = a.ty();
-    let rank = ty.rank();
-    let columns = ty.shape[rank - 1];
-    let rows_ty = TensorType::new(DType::I32, &ty.shape[..rank - 1]);
-    let rows = lax::iota(rows_ty, rank - 2);
+    let columns = ty.shape[ty.rank() - 1];
     let steps = lax::iota(TensorType::new(DType::I32, [columns]), 0);
-    // v v^T x, of columns.
-    let along = |v: Tensor, x: Tensor| {
-        let column = v.expand_dims(-1);
-        column * (column * x).sum(-2).expand_dims(-2)
-    };
-    let of_column = move |x: Tensor, k: Tensor| {
-        let chosen = lax::iota(TensorType::new(DType::I32, x.shape()), x.rank() - 1).eq(k);
-        chosen.select(x, 0).sum(-1)
-    };
-    let one = TensorType::new(ty.dtype, &ty.shape[..rank - 2]);
-    let start = (a, Tensor::ones(ty.dtype, &one.shape));
-    let ((r, sign), reflections) = scan(start, steps, |(r, sign): (Tensor, Tensor), k: Tensor| {
-        let column = rows.ge(k).select(of_column(r, k), 0);
-        let at = rows.eq(k);
-        let first = at.select(column, 0).sum(-1);
-        // Scaled, so that squares neither overflow nor vanish.
-        let largest = column.abs().max(-1).stop_gradient();
-        let scale = largest.gt(0).select(largest, 1).expand_dims(-1);
-        let length = (column / scale).square().sum(-1).sqrt() * scale.squeeze(-1);
-        let others = at.select(0, column).abs().max(-1);
-        // The sign that adds up, without cancellation.
-        let target = first.lt(0).select(length, -length);
-        let v = at.select(column - target.expand_dims(-1), column) / scale;
-        let size = v.square().sum(-1).sqrt();
-        let reflects = others.gt(0);
-        let safe = reflects.select(size, 1).expand_dims(-1);
-        let v = reflects.expand_dims(-1).select(v / safe, 0);
-        let sign = reflects.select(-sign, sign);
-        ((r - along(v, r) * 2, sign), v)
+    let (r, reflections) = scan(a, steps, |r: Tensor, k: Tensor| {
+        let (r, v, _) = reflected(r, k);
+        (r, v)
     });
-    let (q, ()) = scan_reverse(identity(&ty), reflections, |q: Tensor, v: Tensor| {
-        (q - along(v, q) * 2, ())
-    });
-    (q, above(r.slice(-2, ..columns)), sign)
+    (orthogonal(&ty, reflections), above(r.slice(-2, ..columns)))
+}
+
+/// Takes column `k`, from row `k` on, to a multiple of a unit vector by a reflection `1 - 2 v v^T`: the matrices
+/// after it, `v`, which is 0 where nothing is to be done, and whether something is.
+pub(super) fn reflected(r: Tensor, k: Tensor) -> (Tensor, Tensor, Tensor) {
+    let ty = r.ty();
+    let counts = |rank: usize| TensorType::new(DType::I32, &ty.shape[..rank]);
+    let rows = lax::iota(counts(ty.rank() - 1), ty.rank() - 2);
+    let chosen = lax::iota(counts(ty.rank()), ty.rank() - 1).eq(k);
+    let column = rows.ge(k).select(chosen.select(r, 0).sum(-1), 0);
+    let at = rows.eq(k);
+    let first = at.select(column, 0).sum(-1);
+    // Scaled, so that squares neither overflow nor vanish.
+    let largest = column.abs().max(-1).stop_gradient();
+    let scale = largest.gt(0).select(largest, 1).expand_dims(-1);
+    let length = (column / scale).square().sum(-1).sqrt() * scale.squeeze(-1);
+    let others = at.select(0, column).abs().max(-1);
+    // The sign that adds up, without cancellation.
+    let target = first.lt(0).select(length, -length);
+    let v = at.select(column - target.expand_dims(-1), column) / scale;
+    let size = v.square().sum(-1).sqrt();
+    let reflects = others.gt(0);
+    let safe = reflects.select(size, 1).expand_dims(-1);
+    let v = reflects.expand_dims(-1).select(v / safe, 0);
+    (r - along(v, r) * 2, v, reflects)
+}
+
+/// `v v^T x`, of columns.
+fn along(v: Tensor, x: Tensor) -> Tensor {
+    let column = v.expand_dims(-1);
+    column * (column * x).sum(-2).expand_dims(-2)
+}
+
+/// The product of reflections, applied from the last to the first to columns of the identity.
+pub(super) fn orthogonal(ty: &TensorType, reflections: Tensor) -> Tensor {
+    let reflect = |q: Tensor, v: Tensor| (q - along(v, q) * 2, ());
+    scan_reverse(identity(ty), reflections, reflect).0
 }
 
 /// The derivative of [`householder`] in closed form.
@@ -384,7 +340,7 @@ fn householder(a: Tensor) -> (Tensor, Tensor, Tensor) {
 /// With `m = q^T t r^-1`, whose strict lower triangle is turned into a skew matrix `s`: the change of
 /// `q` is `q (s - m) + t r^-1`, and that of `r` is `(m - s) r`.
 fn qr_tangent(a: Tensor, t: Tensor) -> ((Tensor, Tensor), (Tensor, Tensor)) {
-    let (q, r, _) = householder(a);
+    let (q, r) = householder(a);
     let moved = lax::triangular_solve(r, t, FROM_THE_RIGHT);
     let inner = adjoint(q).matmul(moved);
     let lower = below(inner);

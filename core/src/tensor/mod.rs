@@ -8,11 +8,13 @@ mod complex;
 mod conv;
 mod create;
 mod cumulative;
+mod determinant;
 mod einsum;
 mod fft;
 mod index;
 mod linalg;
 mod look;
+mod norm;
 mod order;
 mod pool;
 mod reduce;
@@ -39,6 +41,7 @@ pub use conv::{ConvOptions, Padding};
 pub use cumulative::associative_scan;
 pub use einsum::{einsum, einsum_as};
 pub use index::{At, Index};
+pub use norm::joint_norm;
 pub use order::{Unique, sort_by_key};
 pub use pool::Pool;
 pub use reduce::Axes;
@@ -136,7 +139,7 @@ impl Tensor {
     /// The same value, through which no derivative passes.
     #[track_caller]
     pub fn stop_gradient(self) -> Tensor {
-        emit1(Op::StopGradient, &[self], Location::caller())
+        emit1(Op::StopGradient(None), &[self], Location::caller())
     }
 }
 

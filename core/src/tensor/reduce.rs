@@ -6,13 +6,14 @@ use std::ops::RangeFull;
 use std::panic::Location;
 
 use super::arithmetic::{IntoOperand, Operand, promote};
+use super::norm::root_mean_square;
 use super::shape::{axis_at, broadcast_shapes};
 use super::{Tensor, scaled};
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::op::{Comparison, Dims, Reducer};
-use crate::trace::{fail_at, method};
+use crate::trace::{fail_at, method, note_square};
 use crate::types::{Shape, TensorType};
 
 /// Which dimensions are reduced: `..` (all), `-1`, `[0, 2]`.
@@ -126,18 +127,7 @@ impl Tensor {
             let ty = self.ty();
             let dims = dims_at("var", &axes, &ty, source);
             floating("var", &ty, source);
-            let wide = lax::convert(self, lax::accumulator(ty.dtype));
-            let centred = wide - with_dims(mean(wide, &dims, 0), &ty, &dims);
-            // A complex number and its conjugate.
-            let square = match ty.dtype.is_complex() {
-                true => centred.abs().square(),
-                false => centred.square(),
-            };
-            let dtype = match ty.dtype.is_complex() {
-                true => square.dtype(),
-                false => ty.dtype,
-            };
-            lax::convert(mean(square, &dims, ddof), dtype)
+            variance(self, &dims, ddof)
         })
     }
 
@@ -147,38 +137,30 @@ impl Tensor {
         method("std", Location::caller(), || self.std_ddof(axes, 0))
     }
 
-    /// The root of [`Tensor::var_ddof`]; with gradient 0 where it is 0.
+    /// The root of [`Tensor::var_ddof`], without overflow; with gradient 0 where it is 0.
     #[track_caller]
     pub fn std_ddof(self, axes: impl Axes, ddof: usize) -> Tensor {
-        method("std_ddof", Location::caller(), || {
-            let dtype = self.dtype();
-            let wide = lax::convert(self, lax::accumulator(dtype));
-            let std = root(wide.var_ddof(axes, ddof));
-            match dtype.is_complex() {
-                true => std,
-                false => lax::convert(std, dtype),
-            }
-        })
-    }
-
-    /// The Euclidean norm over dimensions, which disappear: the root of the sum of squares. Its
-    /// gradient at 0 is 0, and so is that of its square.
-    #[track_caller]
-    pub fn norm(self, axes: impl Axes) -> Tensor {
         let source = Location::caller();
-        method("norm", source, || {
+        method("std_ddof", source, || {
             let ty = self.ty();
-            let dims = dims_at("norm", &axes, &ty, source);
-            floating("norm", &ty, source);
-            let wide = match ty.dtype.is_complex() {
-                true => self.abs(),
-                false => lax::convert(self, lax::accumulator(ty.dtype)),
+            let dims = dims_at("std", &axes, &ty, source);
+            floating("std", &ty, source);
+            let centred = centred(self, &dims);
+            let parts = if ty.dtype.is_complex() {
+                centred.abs()
+            } else {
+                centred
             };
-            let norm = root(lax::reduce(Reducer::Sum, wide.square(), &dims));
-            match ty.dtype.is_complex() {
-                true => norm,
-                false => lax::convert(norm, ty.dtype),
-            }
+            let dtype = if ty.dtype.is_complex() {
+                parts.dtype()
+            } else {
+                ty.dtype
+            };
+            let count: usize = dims.iter().map(|&d| ty.shape[d]).product();
+            let divisor = count.saturating_sub(ddof) as f64;
+            let std = lax::convert(root_mean_square(parts, &dims, divisor), dtype);
+            note_square(std, move || variance(self, &dims, ddof));
+            std
         })
     }
 
@@ -279,10 +261,32 @@ impl Tensor {
 }
 
 /// `x`, reduced from a tensor of type `ty`, with the reduced dimensions back at size 1.
-fn with_dims(x: Tensor, ty: &TensorType, dims: &[usize]) -> Tensor {
+pub(super) fn with_dims(x: Tensor, ty: &TensorType, dims: &[usize]) -> Tensor {
     let kept = |(d, &size): (usize, &usize)| if dims.contains(&d) { 1 } else { size };
     let shape: Shape = ty.shape.iter().enumerate().map(kept).collect();
     lax::reshape(x, &shape)
+}
+
+/// Differences from the mean, in the type in which they are summed.
+#[track_caller]
+fn centred(x: Tensor, dims: &[usize]) -> Tensor {
+    let ty = x.ty();
+    let wide = lax::convert(x, lax::accumulator(ty.dtype));
+    wide - with_dims(mean(wide, dims, 0), &ty, dims)
+}
+
+#[track_caller]
+fn variance(x: Tensor, dims: &[usize], ddof: usize) -> Tensor {
+    let centred = centred(x, dims);
+    // A complex number and its conjugate.
+    let is_complex = x.dtype().is_complex();
+    let square = if is_complex { centred.abs() } else { centred }.square();
+    let dtype = if is_complex {
+        square.dtype()
+    } else {
+        x.dtype()
+    };
+    lax::convert(mean(square, dims, ddof), dtype)
 }
 
 /// The sum divided by the count less `ddof`.
@@ -310,12 +314,6 @@ fn weighted(op: &'static str, x: Tensor, weights: Operand, source: Source) -> (T
     (fit(x), fit(weights))
 }
 
-/// The square root, with gradient 0 at 0.
-fn root(x: Tensor) -> Tensor {
-    let zero = x.eq(0.0);
-    zero.select(0.0, zero.select(1.0, x).sqrt())
-}
-
 fn numeric(op: &'static str, ty: &TensorType, source: Source) {
     if ty.dtype == DType::Bool {
         let problem = format!("takes a numeric tensor, not {ty}");
@@ -324,7 +322,7 @@ fn numeric(op: &'static str, ty: &TensorType, source: Source) {
     }
 }
 
-fn floating(op: &'static str, ty: &TensorType, source: Source) {
+pub(super) fn floating(op: &'static str, ty: &TensorType, source: Source) {
     if !ty.dtype.is_differentiable() {
         let problem = format!("takes a floating-point tensor, not {ty}");
         let help = "convert it with `.cast(...)`";

@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::lax;
 use crate::op::Binary;
 use crate::random::Key;
-use crate::trace::{fail, method};
+use crate::trace::{fail, method, note_square};
 use crate::transform::custom_jvp;
 
 /// Functions of real numbers.
@@ -68,7 +68,9 @@ impl Tensor {
         let rhs = rhs.into();
         method("hypot", Location::caller(), || {
             let (x, y) = self.alike(rhs);
-            with_slopes(x, y, |x, y| (length(x, y), direction(x, y).into()))
+            let hypot = with_slopes(x, y, |x, y| (length(x, y), direction(x, y).into()));
+            note_square(hypot, move || x.square() + y.square());
+            hypot
         })
     }
 

@@ -126,7 +126,7 @@ fn is_cheap(op: &Op) -> bool {
         | Op::Shard(_)
         | Op::ReducePrecision { .. }
         | Op::Name(_)
-        | Op::StopGradient => true,
+        | Op::StopGradient(_) => true,
         Op::Unary(op) => matches!(
             op,
             Unary::Abs

@@ -192,6 +192,78 @@ fn elementwise_operations() {
     ");
 }
 
+/// Wherever a number of the program meets a type, it has to be one of its numbers.
+#[test]
+fn numbers_that_a_type_does_not_hold() {
+    type Written = fn(Tensor) -> Tensor;
+    let half = |shape: &[usize]| TensorType::new(DType::F16, shape);
+    let written: [(&str, Written); 17] = [
+        ("mul", |x| x * 1e5),
+        ("sub", |x| 1e5 - x),
+        ("add", |x| x + 100_000),
+        ("lt", |x| x.lt(1e5)),
+        ("maximum", |x| x.clamp(-1e5, 1.0)),
+        ("minimum", |x| x.clamp(-1.0, 1e5)),
+        ("select", |x| x.gt(0).select(x, -1e5)),
+        ("pow", |x| x.pow(1e5)),
+        ("hypot", |x| x.hypot(1e5)),
+        ("pad", |x| x.pad(0, 1, 0, 1e5)),
+        ("dilate", |x| x.dilate(0, 1, -1e5)),
+        ("scalar", |x| Tensor::scalar(1e5, x.dtype())),
+        ("full", |x| Tensor::full(1e5, x.dtype(), [2])),
+        ("linspace", |x| Tensor::linspace(x.dtype(), 0.0, 1e5, 3)),
+        ("scatter_add", |x| {
+            x.scatter_add(Tensor::arange(DType::I32, 2), 1e5, 0)
+        }),
+        ("logsumexp_weighted", |x| x.logsumexp_weighted(1e5, 0)),
+        ("unique", |x| x.unique(3, 1e5).values),
+    ];
+    for (name, f) in written {
+        let error = trace(f, half(&[2])).err().map(|e| e.to_string());
+        let error = error.unwrap_or_default();
+        let number = error.strip_prefix(&format!("`{name}`: the number "));
+        assert!(
+            number.is_some_and(|n| n.contains("100000")),
+            "{name}: {error}"
+        );
+        assert!(error.contains("is not a value of f16"), "{error}");
+        assert!(error.contains("core/tests/suite/errors.rs"), "{error}");
+    }
+    let infinite: [Written; 4] = [
+        |x| x.clamp(f64::NEG_INFINITY, f64::INFINITY),
+        |x| x.gt(0).select(x, f64::NEG_INFINITY),
+        |x| Tensor::full(f64::NAN, x.dtype(), [2]),
+        |x| x * 65504.0 + 1e-300,
+    ];
+    for f in infinite {
+        assert_eq!(trace(f, half(&[2])).err(), None);
+    }
+    let error = mistake([TensorType::new(DType::F8E4M3FN, [2])], |[x]| {
+        x.gt(0).select(x, f64::NEG_INFINITY)
+    });
+    insta::assert_snapshot!(error, @"
+    `select`: the number -inf is not a value of f8e4m3fn
+      --> here
+      help: the tensor is f8e4m3fn[2]: convert it with `.cast(...)` first
+    ");
+    let error = mistake([], |[]: [Tensor; 0]| Tensor::arange(DType::I8, 300));
+    insta::assert_snapshot!(error, @"
+    `arange`: counts to 299, which is not a value of i8
+      --> here
+      help: count in `DType::I32` or another type that holds it
+    ");
+    let error = mistake([], |[]: [Tensor; 0]| {
+        Tensor::iota(DType::F16, [2, 70_000], 1)
+    });
+    insta::assert_snapshot!(error, @"
+    `iota`: counts to 69999, which is not a value of f16
+      --> here
+      help: count in `DType::I32` or another type that holds it
+    ");
+    let full = |x: Tensor| x + Tensor::arange(DType::I8, 128).sum(0);
+    assert_eq!(trace(full, f32([])).err(), None);
+}
+
 #[test]
 fn shapes() {
     let error = mistake([f32([2, 3])], |[x]| x.reshape([4, 2]));

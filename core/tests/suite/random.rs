@@ -1,7 +1,7 @@
 //! Random numbers: the values of the reference generator, distributions, mistakes.
 
 use shardax_core::random::Key;
-use shardax_core::{DType, Tensor, TensorType, trace};
+use shardax_core::{DType, Tensor, TensorType, scan, trace};
 
 use crate::interpreter::Array;
 use crate::support::{close, eval, floats, ints};
@@ -430,15 +430,51 @@ fn keys_come_as_an_array() {
 }
 
 #[test]
-fn a_draw_by_rejection_has_no_derivative() {
-    let error = trace(
-        |alpha: Tensor| {
-            shardax_core::grad(|alpha: Tensor| {
-                Key::from_seed(1).gamma(alpha, DType::F32, [2]).sum(..)
-            })(alpha)
-        },
-        TensorType::scalar(DType::F32),
-    );
-    let message = error.err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(message.contains("is being differentiated"), "{message}");
+fn a_draw_has_no_derivative_by_its_parameters() {
+    type Draw = fn(Key, Tensor) -> Tensor;
+    let draws: [(&str, Draw); 8] = [
+        ("bernoulli", |k, p| k.bernoulli(p, [2, 3]).cast(DType::F32)),
+        ("categorical", |k, p| k.categorical(p, -1).cast(DType::F32)),
+        ("choice_weighted", |k, p| {
+            k.choice_weighted(p, [2], true).cast(DType::F32)
+        }),
+        ("choice_weighted", |k, p| {
+            k.choice_weighted(p, [2], false).cast(DType::F32)
+        }),
+        ("gamma", |k, p| k.gamma(p, DType::F32, [2, 3])),
+        ("loggamma", |k, p| k.loggamma(p, DType::F32, [2, 3])),
+        ("beta", |k, p| k.beta(2.0, p, DType::F32, [2, 3])),
+        ("dirichlet", |k, p| k.dirichlet(p, DType::F32, [2])),
+    ];
+    let ty = TensorType::new(DType::F32, [3]);
+    for (name, draw) in draws {
+        let loss = |p: Tensor| (draw(Key::from_seed(1), p) * p.sum(..)).sum(..);
+        let forward = |p: Tensor| shardax_core::jvp(loss, p, p).1;
+        let in_a_loop = |p: Tensor| {
+            let step = |sum: Tensor, p: Tensor| (sum + loss(p), ());
+            scan(p.sum(..), shardax_core::stack([p, p], 0), step).0
+        };
+        let programs = [
+            trace(shardax_core::grad(loss), ty.clone()),
+            trace(forward, ty.clone()),
+            trace(shardax_core::grad(in_a_loop), ty.clone()),
+        ];
+        for program in programs {
+            let error = program.err().map(|e| e.to_string()).unwrap_or_default();
+            let expected =
+                format!("`{name}`: a draw has no derivative by the parameters of its distribution");
+            assert!(error.starts_with(&expected), "{name}: {error}");
+            assert!(error.contains("core/tests/suite/random.rs"), "{error}");
+            assert!(
+                error.contains("put `.stop_gradient()` on the parameter"),
+                "{error}"
+            );
+        }
+        let fixed = |p: Tensor| (draw(Key::from_seed(1), p.stop_gradient()) * p.sum(..)).sum(..);
+        let error = trace(shardax_core::grad(fixed), ty.clone()).err();
+        assert_eq!(error, None, "{name}");
+    }
+    // Shifted and scaled, a draw has its derivative.
+    let moved = |p: Tensor| (p + p * Key::from_seed(1).normal(DType::F32, [3])).sum(..);
+    assert!(trace(shardax_core::grad(moved), ty).is_ok());
 }

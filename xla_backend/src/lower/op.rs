@@ -145,7 +145,7 @@ impl Lowering<'_> {
                 }
             }
             // The value itself: a derivative is all that it stops.
-            Op::StopGradient => x,
+            Op::StopGradient(_) => x,
             Op::Shard(constraint) => {
                 let ty = graph.ty(equation.operands[0]);
                 let sum = block.sums.annotated.get(&equation.results[0]);
@@ -397,7 +397,7 @@ fn simple(out: &mut String, graph: &Graph, equation: &Equation, x: &[Ssa], types
         | Op::Cholesky
         | Op::Shard(_)
         | Op::OptimizationBarrier
-        | Op::StopGradient
+        | Op::StopGradient(_)
         | Op::Name(_)
         | Op::Place(_)
         | Op::Conv(_)

@@ -254,7 +254,7 @@ fn sources(graph: &Graph, inputs: &[Option<From>]) -> Vec<Option<From>> {
             continue;
         };
         match &equation.op {
-            Op::Convert(_) | Op::Shard(_) | Op::Name(_) | Op::Place(_) | Op::StopGradient => {
+            Op::Convert(_) | Op::Shard(_) | Op::Name(_) | Op::Place(_) | Op::StopGradient(_) => {
                 from[result.index()] = from[equation.operands[0].index()];
             }
             Op::OptimizationBarrier => {
@@ -292,7 +292,7 @@ fn is_elementwise(op: &Op) -> bool {
             | Op::Convert(_)
             | Op::ReducePrecision { .. }
             | Op::Shard(_)
-            | Op::StopGradient
+            | Op::StopGradient(_)
             | Op::Name(_)
             | Op::Place(_)
             | Op::Reshape(_)

@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::dtype::DType;
 use crate::error::ErrorKind;
+use crate::literal::{Literal, Number};
 use crate::op::Op;
 use crate::types::TensorType;
 
@@ -41,6 +42,12 @@ impl Rule<'_> {
                 self.dimension(*dimension, ty.rank())?;
                 if ty.dtype == DType::Bool {
                     return self.dtype_error("counts numbers, not booleans".into(), None);
+                }
+                let last = ty.shape[*dimension].saturating_sub(1);
+                if Literal::scalar(Number::Int(last as i64), ty.dtype).is_none() {
+                    let problem = format!("counts to {last}, which is not a value of {}", ty.dtype);
+                    let help = "count in `DType::I32` or another type that holds it";
+                    return self.dtype_error(problem, Some(help.into()));
                 }
                 one(ty.clone())
             }
@@ -110,7 +117,7 @@ impl Rule<'_> {
                 one(ty.clone())
             }
             Op::OptimizationBarrier => Ok(self.operands.iter().map(|t| (*t).clone()).collect()),
-            Op::StopGradient | Op::Name(_) | Op::Place(_) => one(self.operand(0)?.clone()),
+            Op::StopGradient(_) | Op::Name(_) | Op::Place(_) => one(self.operand(0)?.clone()),
             Op::Scan(scan) => self.scan(scan),
             Op::Cond(cond) => self.cond(cond),
             Op::While(looped) => self.while_loop(looped),

@@ -71,7 +71,7 @@ fn dependent_outputs(graph: &Graph, inputs: &[bool]) -> Vec<bool> {
     for equation in graph.equations() {
         let cut = matches!(
             equation.op,
-            Op::StopGradient | Op::Compare(_) | Op::Unary(Unary::Floor | Unary::Sign)
+            Op::StopGradient(None) | Op::Compare(_) | Op::Unary(Unary::Floor | Unary::Sign)
         );
         if !cut && equation.operands.iter().any(|o| active[o.index()]) {
             for result in &equation.results {
