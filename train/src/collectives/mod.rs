@@ -53,7 +53,7 @@ mod quantized;
 mod ring;
 mod tree;
 
-use shardax_core::{DType, Tensor, TensorType, Tree, concatenate, custom_jvp, psum};
+use shardax_core::{DType, Tensor, TensorType, Tree, axis_size, concatenate, custom_jvp, psum};
 use shardax_sharding::Axes;
 
 pub use feedback::{Compression, ErrorFeedback};
@@ -66,6 +66,9 @@ pub use tree::tree_all_reduce;
 
 /// A tree's sum over devices by `sum`, a function of vectors, with the derivative of a psum.
 fn summed<T: Tree<Tensor>>(tree: T, axes: &Axes, sum: impl Fn(Tensor) -> Tensor) -> T {
+    // The derivative sums over all axes at once, and is traced only where one is taken. What is wrong with the axes
+    // together is told here.
+    axis_size(axes.clone());
     // An element type that has no sum is the same mistake as of a psum, and nothing needs no ring.
     let by_message = |x: Tensor| match x.dtype() != DType::Bool && x.size(0) > 0 {
         true => sum(x),
