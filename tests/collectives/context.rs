@@ -4,7 +4,7 @@
 use shardax::prelude::*;
 
 use super::CollectiveKind::AllReduce;
-use super::{SCALARS, compiled, is_in_loop, parameter_bytes, parameters, sizes};
+use super::{ALL_SCALARS, compiled, is_in_loop, parameter_bytes, parameters, sizes};
 use crate::CollectiveReport;
 
 /// The report of the step under both partitioners. It has warnings: the positions' embedding is gathered
@@ -37,7 +37,7 @@ fn reduced(report: &CollectiveReport, axes: &[&str]) -> [u64; 2] {
 #[track_caller]
 fn check(found: [u64; 2], expected: [u64; 2], report: &CollectiveReport) {
     assert_eq!(found[0], expected[0], "{report}");
-    let range = expected[1]..=expected[1] + SCALARS;
+    let range = expected[1]..=expected[1] + ALL_SCALARS;
     assert!(
         range.contains(&found[1]),
         "{found:?} {expected:?}\n{report}"
