@@ -26,8 +26,8 @@ pub use shardax_core::*;
 pub use shardax_macros::{Module, shard};
 pub use shardax_run as run;
 pub use shardax_sharding::{
-    Chip, Cluster, Layout, LayoutDiff, Link, Mesh, Partitioner, Preset, StoredArray, Strategy,
-    picture,
+    Chip, Cluster, Layout, LayoutDiff, Link, Mesh, Partitioner, Preset, ReductionType, StoredArray,
+    Strategy, picture,
 };
 pub use shardax_train as train;
 pub use shardax_xla as xla;

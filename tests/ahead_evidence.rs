@@ -7,7 +7,7 @@ use shardax::nn::{AttentionOptions, attention};
 use shardax::prelude::*;
 use shardax::train::{AdamW, Moments, accumulate};
 use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport, Pass};
-use shardax::{Chip, Cluster};
+use shardax::{Chip, Cluster, ConvOptions, ReductionType};
 
 use CollectiveKind::{AllGather, AllReduce, CollectivePermute, ReduceScatter};
 
@@ -119,13 +119,16 @@ fn of_function<S, F: shardax::Function<S>>(
     program.collectives().unwrap()
 }
 
-/// Bytes of everything of one kind over these axes in a step. All of it, but for scalars, is bf16.
+/// Bytes of everything of one kind over these axes in a step. All of it, but for scalars, is bf16, other than gradients
+/// on their way, which are f32.
 fn moved(report: &CollectiveReport, kind: CollectiveKind, axes: &[&str]) -> u64 {
+    let is_reduced = matches!(kind, ReduceScatter | AllReduce) && axes != ["model"];
+    let element = if is_reduced { "f32" } else { "bf16" };
     let found = report.of(kind, axes).filter(|c| c.payload_bytes > 64);
     let bytes = found.map(|c: &Collective| {
         assert!(c.counted && c.times_known, "{report}");
         for array in &c.arrays {
-            assert_eq!(array.element.to_string(), "bf16", "{report}");
+            assert_eq!(array.element.to_string(), element, "{report}");
         }
         c.times * c.payload_bytes
     });
@@ -141,14 +144,17 @@ fn moved_in_all(report: &CollectiveReport) -> u64 {
 /// Bytes of all parameters.
 const MODEL: u64 = (LAYERS * 2 * EMBED * MLP) as u64 * BF16;
 
+/// Bytes of all their gradients while they are reduced.
+const GRADIENTS: u64 = 2 * MODEL;
+
 /// A gradient is reduced into shards, and parameters are gathered once after the update (ZeRO-1 and 2), or
 /// in each pass (ZeRO-3).
 #[test]
 fn zero_reduces_gradients_into_shards_and_gathers_parameters() {
     for (strategy, scattered, gathered) in [
-        ("zero1", MODEL, MODEL),
-        ("zero2", MODEL, MODEL),
-        ("zero3", MODEL, 2 * MODEL),
+        ("zero1", GRADIENTS, MODEL),
+        ("zero2", GRADIENTS, MODEL),
+        ("zero3", GRADIENTS, 2 * MODEL),
     ] {
         let report = compiled(strategy, "data=8", 1);
         for (kind, bytes) in [(ReduceScatter, scattered), (AllGather, gathered)] {
@@ -167,8 +173,8 @@ fn zero_reduces_gradients_into_shards_and_gathers_parameters() {
 #[test]
 fn accumulation_scatters_once_where_state_alone_is_split() {
     for (strategy, in_loop, after, gathered) in [
-        ("zero1", 0, 2 * MODEL, MODEL),
-        ("zero2", PARTS as u64 * MODEL, 0, MODEL),
+        ("zero1", 0, GRADIENTS, MODEL),
+        ("zero2", PARTS as u64 * GRADIENTS, 0, MODEL),
     ] {
         let report = compiled_step(step_in_parts, strategy, "data=8", 1);
         let scattered = |is_in_loop: bool| -> u64 {
@@ -187,14 +193,22 @@ fn accumulation_scatters_once_where_state_alone_is_split() {
 #[test]
 fn hybrid_sharding_sends_shards_over_the_network() {
     let report = compiled("hsdp", "replica=2,data=8", 2);
-    assert_eq!(moved(&report, ReduceScatter, &["data"]), MODEL, "{report}");
+    assert_eq!(
+        moved(&report, ReduceScatter, &["data"]),
+        GRADIENTS,
+        "{report}"
+    );
     assert_eq!(
         moved(&report, AllReduce, &["replica"]),
-        MODEL / 8,
+        GRADIENTS / 8,
         "{report}"
     );
     assert_eq!(moved(&report, AllGather, &["data"]), 2 * MODEL, "{report}");
-    assert_eq!(moved_in_all(&report), 3 * MODEL + MODEL / 8, "{report}");
+    assert_eq!(
+        moved_in_all(&report),
+        2 * MODEL + GRADIENTS + GRADIENTS / 8,
+        "{report}"
+    );
 }
 
 /// Bytes of the residual stream of a device that has half of the batch.
@@ -203,7 +217,7 @@ const STREAM: u64 = (BATCH / 2 * SEQ * EMBED) as u64 * BF16;
 #[test]
 fn tensor_parallelism_reduces_twice_a_layer() {
     let report = compiled("megatron", "data=2,model=4", 1);
-    let (layers, gradients) = (LAYERS as u64, MODEL / 4);
+    let (layers, gradients) = (LAYERS as u64, GRADIENTS / 4);
     assert_eq!(
         moved(&report, AllReduce, &["model"]),
         2 * layers * STREAM,
@@ -222,7 +236,7 @@ fn tensor_parallelism_reduces_twice_a_layer() {
 #[test]
 fn sequence_parallelism_scatters_and_gathers_instead() {
     let report = compiled("megatron-sp", "data=2,model=4", 1);
-    let (layers, gradients) = (LAYERS as u64, MODEL / 4);
+    let (layers, gradients) = (LAYERS as u64, GRADIENTS / 4);
     assert_eq!(
         moved(&report, ReduceScatter, &["model"]),
         2 * layers * STREAM,
@@ -369,5 +383,102 @@ fn fsdp_of_a_list_of_layers_gathers_each_where_it_is_used_and_reduces_it_into_sh
         .filter(|c| c.pass == Some(Pass::Backward));
     let again: u64 = backward.map(|c| c.times * c.payload_bytes).sum();
     assert_eq!((moved(AllGather), again), (2 * whole, whole), "{report}");
-    assert_eq!(moved(ReduceScatter), whole, "{report}");
+    assert_eq!(moved(ReduceScatter), 2 * whole, "{report}");
+}
+
+/// The element types of what is reduced over an axis, without scalars.
+fn reduced(report: &CollectiveReport, axis: &str) -> Vec<String> {
+    let is_reduction = |c: &&Collective| matches!(c.kind, ReduceScatter | AllReduce);
+    let over =
+        |c: &&Collective| c.axes.iter().flatten().any(|of| of == axis) && c.payload_bytes > 64;
+    let found = report.collectives.iter().filter(is_reduction).filter(over);
+    let arrays = found.flat_map(|c| &c.arrays);
+    let mut types: Vec<String> = arrays.map(|array| array.element.to_string()).collect();
+    types.sort();
+    types.dedup();
+    types
+}
+
+/// A layout under each partitioner.
+fn by_partitioner(layout: Layout) -> [Layout; 2] {
+    [Partitioner::Shardy, Partitioner::Gspmd].map(|p| layout.clone().partitioner(p))
+}
+
+#[test]
+fn the_layout_says_in_which_type_products_are_reduced() {
+    let layers = || {
+        Stack(Layer {
+            up: TensorType::new(DType::BF16, [LAYERS, EMBED, MLP]),
+            down: TensorType::new(DType::BF16, [LAYERS, MLP, EMBED]),
+        })
+    };
+    let x = || TensorType::new(DType::BF16, [BATCH, SEQ, EMBED]);
+    let layout = Layout::megatron("data=2,model=4".parse().unwrap()).unwrap();
+    let own = layout.clone().reduce_gradients_in(ReductionType::Own);
+    let wide = layout.clone().reduce_activations_in(ReductionType::F32);
+    for (layout, over_data, over_model) in [
+        (layout, "f32", "bf16"),
+        (own, "bf16", "bf16"),
+        (wide, "f32", "f32"),
+    ] {
+        for layout in by_partitioner(layout) {
+            let gradient = |layers: Stack<Layer>, x: Tensor| {
+                let of = |layers: Stack<Layer>| loss(layers, x);
+                grad(of)(layers)
+            };
+            let report = of_function(gradient, (layers(), x()), &layout);
+            let found = [reduced(&report, "data"), reduced(&report, "model")];
+            assert_eq!(found, [[over_data], [over_model]], "{report}");
+        }
+    }
+}
+
+/// An f32 parameter that is used in bf16, and is annotated nowhere.
+#[test]
+fn what_is_widened_at_once_is_reduced_wide() {
+    let gradient = |w: Tensor, x: Tensor| {
+        let x = x.shard(&[Dim::Logical("batch"), Dim::Unsharded]);
+        grad(|w: Tensor| x.dot(w.cast(DType::BF16)).cast(DType::F32).sin().sum(..))(w)
+    };
+    let types = || {
+        let w = TensorType::new(DType::F32, [EMBED, MLP]);
+        (w, TensorType::new(DType::BF16, [BATCH, EMBED]))
+    };
+    for layout in by_partitioner(Layout::ddp("data=8".parse().unwrap()).unwrap()) {
+        let report = of_function(gradient, types(), &layout);
+        assert_eq!(reduced(&report, "data"), ["f32"], "{report}");
+    }
+}
+
+#[derive(Clone, Module)]
+struct Kernel<L = Tensor> {
+    #[shard(features, _, _, _)]
+    weight: L,
+}
+
+#[test]
+fn gradients_of_narrow_kernels_are_reduced_wide() {
+    let gradient = |kernel: Kernel, x: Tensor| {
+        let x = x.shard(&[
+            Dim::Logical("batch"),
+            Dim::Unsharded,
+            Dim::Unsharded,
+            Dim::Unsharded,
+        ]);
+        let loss = |kernel: Kernel| {
+            x.conv(kernel.weight, &ConvOptions::default())
+                .square()
+                .mean(..)
+        };
+        grad(loss)(kernel)
+    };
+    let types = || {
+        let weight = TensorType::new(DType::BF16, [16, 8, 3, 3]);
+        let x = TensorType::new(DType::BF16, [BATCH, 8, 8, 8]);
+        (Kernel { weight }, x)
+    };
+    for layout in by_partitioner(Layout::ddp("data=8".parse().unwrap()).unwrap()) {
+        let report = of_function(gradient, types(), &layout);
+        assert_eq!(reduced(&report, "data"), ["f32"], "{report}");
+    }
 }

@@ -126,6 +126,20 @@ impl DType {
         )
     }
 
+    /// The element type in which values of this type are summed, f32 for narrow floats: a long sum in eight
+    /// bits of mantissa stops growing once it is 256 times its next element.
+    pub const fn accumulator(self) -> DType {
+        match self {
+            DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => DType::F32,
+            _ => self,
+        }
+    }
+
+    /// Whether this is a floating-point type that is summed in a wider one.
+    pub const fn is_narrow_float(self) -> bool {
+        self.is_float() && self.bits() < 32
+    }
+
     /// Bits of the mantissa after the leading one, and the smallest number that has them all;
     /// `None` of what is not a real floating-point type.
     pub const fn precision(self) -> Option<(u32, f64)> {

@@ -223,15 +223,6 @@ pub(crate) fn reduce(reducer: Reducer, x: Tensor, dims: &[usize]) -> Tensor {
     )
 }
 
-/// The element type in which values of type `dtype` are summed: a long sum in eight bits of
-/// mantissa stops growing once it is 256 times its next element.
-pub(crate) fn accumulator(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 | DType::F8E4M3FN | DType::F8E5M2 => DType::F32,
-        _ => dtype,
-    }
-}
-
 /// The sum over dimensions, which disappear.
 #[track_caller]
 pub(crate) fn sum(x: Tensor, dims: &[usize]) -> Tensor {
@@ -239,7 +230,7 @@ pub(crate) fn sum(x: Tensor, dims: &[usize]) -> Tensor {
         return x;
     }
     let dtype = x.dtype();
-    let wide = convert(x, accumulator(dtype));
+    let wide = convert(x, dtype.accumulator());
     convert(reduce(Reducer::Sum, wide, dims), dtype)
 }
 
@@ -293,7 +284,7 @@ pub(crate) fn scatter(
 ) -> Tensor {
     let dtype = x.dtype();
     let wide = match combine {
-        Combine::Add | Combine::Mul => accumulator(dtype),
+        Combine::Add | Combine::Mul => dtype.accumulator(),
         Combine::Max | Combine::Min | Combine::Set => dtype,
     };
     let operands = [convert(x, wide), indices, convert(updates, wide)];

@@ -12,6 +12,7 @@ use crate::fault::SpecFault;
 use crate::mesh::Mesh;
 use crate::overrides::{Constrained, Override};
 use crate::part::overlap;
+use crate::reduction::{ReductionType, Reductions, Summed};
 use crate::resolve::Role;
 use crate::rule::{Rules, bare};
 use crate::spec::{PartitionSpec, no_axis, wanted_twice};
@@ -58,6 +59,7 @@ pub struct Layout {
     overrides: Vec<Override>,
     /// What is said of named values.
     constrained: Vec<Constrained>,
+    reductions: Reductions,
 }
 
 impl Layout {
@@ -73,6 +75,7 @@ impl Layout {
             every_state: Axes::default(),
             overrides: Vec::new(),
             constrained: Vec::new(),
+            reductions: Reductions::default(),
         }
     }
 
@@ -167,6 +170,42 @@ impl Layout {
         self
     }
 
+    /// The element type in which gradients of parameters are reduced across devices;
+    /// [`ReductionType::F32`] unless this is called.
+    ///
+    /// [`ReductionType::Own`] halves what is communicated for bf16 gradients, and rounds at every device.
+    /// A parameter is what is annotated as one, a field of a module. It makes no difference to values in
+    /// f32.
+    #[must_use]
+    pub fn reduce_gradients_in(mut self, ty: ReductionType) -> Self {
+        self.reductions.say(Summed::Gradients, ty);
+        self
+    }
+
+    /// The element type in which products of which a contracted dimension is split, other than gradients,
+    /// are reduced across devices; [`ReductionType::Own`] unless this is called, as usual for tensor
+    /// parallelism.
+    ///
+    /// A product that the program converts to a wider type at once is reduced in that type, and sums,
+    /// means and norms of narrow floats are f32 until they are rounded, whatever is said here.
+    #[must_use]
+    pub fn reduce_activations_in(mut self, ty: ReductionType) -> Self {
+        self.reductions.say(Summed::Activations, ty);
+        self
+    }
+
+    /// The type chosen by [`Layout::reduce_gradients_in`].
+    pub fn gradient_reduction(&self) -> ReductionType {
+        let said = self.reductions.said(Summed::Gradients);
+        said.unwrap_or(ReductionType::F32)
+    }
+
+    /// The type chosen by [`Layout::reduce_activations_in`].
+    pub fn activation_reduction(&self) -> ReductionType {
+        let said = self.reductions.said(Summed::Activations);
+        said.unwrap_or(ReductionType::Own)
+    }
+
     /// The same layout, none of whose rules names these axes or parts of them.
     ///
     /// What holds inside of a manual region over them: along those axes, every device has its own
@@ -237,6 +276,10 @@ impl Layout {
         ]
     }
 
+    pub(crate) fn reductions(&self) -> &Reductions {
+        &self.reductions
+    }
+
     pub(crate) fn overrides(&self) -> &[Override] {
         &self.overrides
     }
@@ -297,6 +340,7 @@ impl Layout {
                 Some(_) => {}
             }
         }
+        conflicts.extend(self.reductions.merge(&other.reductions));
         conflicts
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::layout::{Every, Layout};
+use crate::reduction::Summed;
 use crate::rule::{Rule, bare};
 
 /// What a layout prints behind a rule for parameters at rest.
@@ -13,6 +14,9 @@ const OVERRIDE: &str = "   (by path)";
 
 /// What a layout prints behind what it says of a named value.
 const NAMED: &str = "   (values of that name)";
+
+/// What a layout prints behind the element type of sums over devices.
+const REDUCED: &str = "   (type of reductions)";
 
 /// A rule as it is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +61,9 @@ impl Layout {
         lines.extend(overrides.map(|one| line(one.to_string(), one.spec.to_string(), OVERRIDE)));
         let constrained = self.constrained().iter();
         lines.extend(constrained.map(|one| line(one.name.clone(), one.spec.to_string(), NAMED)));
+        let reduced = Summed::ALL.into_iter();
+        let reduced = reduced.filter_map(|of| Some((of, self.reductions().said(of)?)));
+        lines.extend(reduced.map(|(of, ty)| line(of.name().into(), ty.to_string(), REDUCED)));
         lines
     }
 }
@@ -92,6 +99,7 @@ mod tests {
     use super::*;
     use crate::layout::Partitioner;
     use crate::mesh::Mesh;
+    use crate::reduction::ReductionType;
     use crate::resolve::Role;
 
     fn mesh() -> Mesh {
@@ -126,14 +134,16 @@ mod tests {
             .priority("seq", 1)
             .shard("embed", "?")
             .override_as("wte", Role::State, ("data:(1)2", ()))
-            .constrain("scores", ("?", "model"));
+            .constrain("scores", ("?", "model"))
+            .reduce_gradients_in(ReductionType::Own);
         assert_eq!(
             layout.to_string(),
             "mesh data=2 x model=4, 8 devices, partitioner shardy\n\
              \x20 seq          -> data or further, and model where free, priority 1\n\
              \x20 embed        -> open\n\
              \x20 wte as state -> P(\"data:(1)2\", _)   (by path)\n\
-             \x20 scores       -> P(?, \"model\")   (values of that name)\n"
+             \x20 scores       -> P(?, \"model\")   (values of that name)\n\
+             \x20 gradients    -> own   (type of reductions)\n"
         );
     }
 }

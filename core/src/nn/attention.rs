@@ -241,7 +241,7 @@ impl Problem {
             kv_heads,
             group: heads / kv_heads,
             scale,
-            wide: lax::accumulator(q_ty.dtype),
+            wide: q_ty.dtype.accumulator(),
             options,
         };
         problem.check_options(op);

@@ -7,7 +7,6 @@ use std::panic::Location;
 
 use super::{check_float, check_number, refuse, wide_enough};
 use crate::dtype::DType;
-use crate::lax;
 use crate::tensor::{Tensor, scaled};
 use crate::trace::method;
 use crate::types::TensorType;
@@ -131,7 +130,7 @@ pub fn cross_entropy(logits: Tensor, targets: Tensor, options: CrossEntropyOptio
         }
         options.check(op, &target_ty);
         let classes = ty.shape[ty.rank() - 1];
-        let logits = logits.cast(lax::accumulator(ty.dtype));
+        let logits = logits.cast(ty.dtype.accumulator());
         let targets = wide_enough(targets, classes);
         let positions = Tensor::iota(targets.dtype(), logits.shape(), -1);
         let is_target = positions.eq(targets.expand_dims(-1));
@@ -153,7 +152,7 @@ pub fn weighted_mean(values: Tensor, weights: Option<Tensor>) -> Tensor {
     method(op, Location::caller(), || {
         check_float(op, "values", values);
         let ty = values.ty();
-        let values = values.cast(lax::accumulator(ty.dtype));
+        let values = values.cast(ty.dtype.accumulator());
         let Some(weights) = weights else {
             return match ty.element_count() {
                 0 => Tensor::zeros(values.dtype(), []),
@@ -188,7 +187,7 @@ fn paired(op: &'static str, names: [&str; 2], a: Tensor, b: Tensor) -> [Tensor; 
     }
     let wide = match b_ty.dtype {
         DType::F64 => DType::F64,
-        _ => lax::accumulator(a_ty.dtype),
+        _ => a_ty.dtype.accumulator(),
     };
     [a.cast(wide), b.cast(wide)]
 }

@@ -146,7 +146,7 @@ pub fn layer_norm(
         check_float(op, "x", x);
         check_eps(op, eps);
         let dims = &listed(op, x, axes);
-        let wide = x.cast(lax::accumulator(x.dtype()));
+        let wide = x.cast(x.dtype().accumulator());
         let axes = axes_of(dims);
         let normal = standardized(centred(wide, &axes).0, &axes, eps);
         let affine = Affine {
@@ -172,7 +172,7 @@ pub fn rms_norm(x: Tensor, axes: impl Axes, scale: Option<Tensor>, eps: f64) -> 
         check_eps(op, eps);
         let dims = &listed(op, x, axes);
         let axes = &axes_of(dims)[..];
-        let wide = x.cast(lax::accumulator(x.dtype()));
+        let wide = x.cast(x.dtype().accumulator());
         let normal = standardized(wide, axes, eps);
         let affine = Affine {
             op,
@@ -221,7 +221,7 @@ pub fn batch_norm(
         check_eps(op, eps);
         let channels = dimension(x, channel_axis);
         let axes = &beside(x, channels);
-        let wide = x.cast(lax::accumulator(x.dtype()));
+        let wide = x.cast(x.dtype().accumulator());
         let (centred, mean) = centred(wide, axes);
         let var = mean_square(centred, axes);
         let normal = standardized(centred, axes, eps);
@@ -262,7 +262,7 @@ pub fn batch_norm_inference(
             let help = format!("give one number a channel, {size} of them");
             refuse(op, problem, &help)
         }
-        let wide = x.cast(lax::accumulator(x.dtype()));
+        let wide = x.cast(x.dtype().accumulator());
         let along = |t: Tensor| lax::broadcast(t, &x.ty().shape, &[channels]);
         let normal = (wide - along(mean)) * along((var + eps).rsqrt());
         let affine = Affine {
@@ -340,7 +340,7 @@ pub fn group_norm(
         let mut parts = ty.shape.clone();
         parts[channels] = groups;
         parts.insert(channels + 1, size / groups);
-        let wide = x.cast(lax::accumulator(ty.dtype)).reshape(&parts);
+        let wide = x.cast(ty.dtype.accumulator()).reshape(&parts);
         let axes: Vec<isize> = (1..parts.len())
             .filter(|&d| d != channels)
             .map(|d| d as isize)

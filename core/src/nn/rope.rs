@@ -7,7 +7,6 @@ use std::f64::consts::{PI, TAU};
 use std::panic::Location;
 
 use super::{check_float, check_number, refuse};
-use crate::lax;
 use crate::tensor::{Tensor, concatenate};
 use crate::trace::method;
 
@@ -132,7 +131,7 @@ impl Rope {
     pub fn apply(&self, x: Tensor, positions: Tensor) -> Tensor {
         method("rope", Location::caller(), || {
             let dims = self.check(x, positions);
-            let wide = lax::accumulator(x.dtype());
+            let wide = x.dtype().accumulator();
             let positions = positions.cast(wide);
             let (frequencies, magnitude) = self.frequencies(dims, positions);
             let angles = positions.expand_dims(-1) * frequencies;

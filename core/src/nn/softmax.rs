@@ -7,7 +7,6 @@
 use std::panic::Location;
 
 use crate::error::ErrorKind;
-use crate::lax;
 use crate::tensor::{Axes, Tensor};
 use crate::trace::{fail, method};
 
@@ -19,7 +18,7 @@ impl Tensor {
         method("softmax", Location::caller(), || {
             self.check_float("softmax");
             let axes = axes.list(self.rank());
-            let (dtype, wide) = (self.dtype(), lax::accumulator(self.dtype()));
+            let (dtype, wide) = (self.dtype(), self.dtype().accumulator());
             let x = self.with_infinities();
             let exp = (x - x.largest(&axes)).exp().cast(wide);
             let sum = exp.sum(&axes[..]).keep_dims(self, &axes[..]);
@@ -45,7 +44,7 @@ impl Tensor {
         method("log_softmax", Location::caller(), || {
             self.check_float("log_softmax");
             let axes = axes.list(self.rank());
-            let (dtype, wide) = (self.dtype(), lax::accumulator(self.dtype()));
+            let (dtype, wide) = (self.dtype(), self.dtype().accumulator());
             let x = self.with_infinities();
             let shifted = (x - x.largest(&axes)).cast(wide);
             let sum = shifted.exp().sum(&axes[..]).keep_dims(self, &axes[..]);
@@ -60,7 +59,7 @@ impl Tensor {
         method("logsumexp", Location::caller(), || {
             self.check_float("logsumexp");
             let axes = axes.list(self.rank());
-            let (dtype, wide) = (self.dtype(), lax::accumulator(self.dtype()));
+            let (dtype, wide) = (self.dtype(), self.dtype().accumulator());
             let x = self.with_infinities();
             let largest = x.largest(&axes).cast(wide);
             let sum = (x.cast(wide) - largest).exp().sum(&axes[..]);
@@ -89,7 +88,7 @@ impl Tensor {
         if dtype.has_infinities() {
             return self;
         }
-        self.cast(lax::accumulator(dtype))
+        self.cast(dtype.accumulator())
     }
 
     /// The largest element, at size 1, or 0 where that is not finite; a constant, for the result

@@ -16,7 +16,7 @@ pub(super) fn jvp_collective(collective: &Collective, x: Tensor, t: Tensor, y: T
         CollectiveOp::Pmax | CollectiveOp::Pmin => {
             // The mean of the tangents of those devices whose value is the extremum.
             let ty = x.ty();
-            let wide = lax::accumulator(ty.dtype);
+            let wide = ty.dtype.accumulator();
             let total = |x: Tensor| lax::collective(x, collective.with(CollectiveOp::Psum));
             let mask = lax::convert(lax::compare(Comparison::Eq, x, y), wide);
             let sum = total(scaled(lax::convert(t, wide), mask));

@@ -82,7 +82,7 @@ pub(super) fn unary(op: Unary, x: Tensor, t: Tensor, y: Tensor) -> Option<Tensor
 /// on the way overflows.
 fn wide(x: Tensor, slope: impl FnOnce(Tensor) -> Tensor) -> Tensor {
     let dtype = x.dtype();
-    lax::convert(slope(lax::convert(x, lax::accumulator(dtype))), dtype)
+    lax::convert(slope(lax::convert(x, dtype.accumulator())), dtype)
 }
 
 /// `1 / x`, to multiply by: of a quotient that is divided once more, compilers make one by a square, which
@@ -319,7 +319,7 @@ fn exponent_slope(x: Tensor, y: Tensor, z: Tensor) -> Tensor {
 /// The coordinates over the square of the length, the second one with the other sign; 0 at the origin.
 fn atan2_slopes(x: Tensor, y: Tensor) -> [Tensor; 2] {
     let dtype = x.dtype();
-    let [x, y] = [x, y].map(|x| lax::convert(x, lax::accumulator(dtype)));
+    let [x, y] = [x, y].map(|x| lax::convert(x, dtype.accumulator()));
     let slopes = match dtype.is_complex() {
         true => {
             let square = lax::add(lax::mul(x, x), lax::mul(y, y));

@@ -132,7 +132,7 @@ impl<'a> Scatter<'a> {
     /// The mean of the tangents of whatever equals the extremum.
     fn extremum(&self, x: &[Tensor], t: [Option<Tensor>; 2], y: Tensor) -> Tensor {
         let dtype = y.dtype();
-        let wide = lax::accumulator(dtype);
+        let wide = dtype.accumulator();
         let equal = |x: Tensor, y: Tensor| lax::convert(lax::compare(Comparison::Eq, x, y), wide);
         let attained = [equal(x[0], y), equal(x[2], self.read(y))];
         let count = self.add(attained[0], attained[1]);

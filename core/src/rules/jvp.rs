@@ -232,7 +232,7 @@ fn extremum(x: Tensor, t: Tensor, y: Tensor, dims: &Dims) -> Tensor {
     let kept: Dims = (0..ty.rank()).filter(|d| !dims.contains(d)).collect();
     let attained = lax::compare(Comparison::Eq, x, lax::broadcast(y, &ty.shape, &kept));
     // In a type that can count as many.
-    let wide = lax::accumulator(ty.dtype);
+    let wide = ty.dtype.accumulator();
     let mask = lax::convert(attained, wide);
     let count = lax::reduce(Reducer::Sum, mask, dims);
     let total = lax::reduce(Reducer::Sum, scaled(lax::convert(t, wide), mask), dims);

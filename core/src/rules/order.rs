@@ -156,7 +156,7 @@ impl Along {
     /// extremum `y` is constant in segments, and elements equal to it are in the same one.
     fn extremum(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor {
         let dtype = y.dtype();
-        let wide = lax::accumulator(dtype);
+        let wide = dtype.accumulator();
         let attained = lax::convert(lax::compare(Comparison::Eq, x, y), wide);
         let tangents = lax::binary(Binary::MulOrZero, lax::convert(t, wide), attained);
         let sums = self.segments(y, &[attained, tangents], &[0, 0], lax::add);

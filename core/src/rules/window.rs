@@ -21,7 +21,7 @@ pub(super) fn jvp_reduce_window(
         Reducer::Min => f64::INFINITY,
         _ => f64::NEG_INFINITY,
     };
-    let wide = lax::accumulator(ty.dtype);
+    let wide = ty.dtype.accumulator();
     let elements = patches(window, lax::convert(x, wide), neutral);
     let tangents = patches(window, lax::convert(t, wide), 0.0);
     let found = if reducer == Reducer::Prod {
@@ -134,7 +134,7 @@ pub(super) fn transpose_window_sum(window: &Window, operand: &TensorType, ct: Te
         base_dilation: ones,
         window_dilation: window.window_dilation.clone(),
     };
-    let wide = lax::convert(inner, lax::accumulator(ty.dtype));
+    let wide = lax::convert(inner, ty.dtype.accumulator());
     lax::convert(lax::reduce_window(Reducer::Sum, wide, sums), ty.dtype)
 }
 

@@ -93,7 +93,7 @@ impl Tensor {
             for end in [start, stop] {
                 lax::literal(end.into(), dtype);
             }
-            let wide = lax::accumulator(dtype);
+            let wide = dtype.accumulator();
             // Both ends are exact, for `part` is there.
             let part = lax::iota(TensorType::new(wide, [count]), 0) / (count.max(2) - 1) as f64;
             lax::convert((1.0 - part) * start + part * stop, dtype)

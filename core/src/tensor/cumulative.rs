@@ -83,7 +83,7 @@ fn running(
             fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
         }
         let wide = match reducer {
-            Reducer::Sum | Reducer::Prod => lax::accumulator(ty.dtype),
+            Reducer::Sum | Reducer::Prod => ty.dtype.accumulator(),
             _ => ty.dtype,
         };
         let cumulative = Cumulative {
@@ -104,7 +104,7 @@ fn log_sums(x: Tensor, axis: isize, reverse: bool, source: Source) -> Tensor {
         let help = "convert it with `.cast(...)`";
         fail_at(ErrorKind::DType { op, problem }, Some(help.into()), source)
     }
-    let wide = lax::convert(x, lax::accumulator(ty.dtype));
+    let wide = lax::convert(x, ty.dtype.accumulator());
     let pairs = (wide, lax::full(1.into(), &wide.ty()));
     // Each pair is a largest element and the sum of exponentials of differences from it.
     let (largest, sum) = associative_scan(log_sum, pairs, axis, reverse);

@@ -40,7 +40,7 @@ impl Tensor {
             let dtype = parts.dtype();
             let norm = lax::convert(length(parts, &dims), dtype);
             note_square(norm, move || {
-                let wide = lax::convert(parts, lax::accumulator(dtype));
+                let wide = lax::convert(parts, dtype.accumulator());
                 let sum = lax::reduce(Reducer::Sum, wide.square(), &dims);
                 lax::convert(sum, dtype)
             });
@@ -96,7 +96,7 @@ pub(super) fn length(x: Tensor, dims: &[usize]) -> Tensor {
 #[track_caller]
 pub(super) fn root_mean_square(x: Tensor, dims: &[usize], count: f64) -> Tensor {
     let dtype = x.dtype();
-    let wide = lax::convert(x, lax::accumulator(dtype));
+    let wide = lax::convert(x, dtype.accumulator());
     let value = |x: Tensor| {
         scaled_root(dtype, count, |scale| {
             let x = scale(x);
@@ -118,7 +118,7 @@ pub(super) fn root_mean_square(x: Tensor, dims: &[usize], count: f64) -> Tensor 
 #[track_caller]
 pub fn joint_norm(tensors: &[Tensor], dtype: DType) -> Tensor {
     method("joint_norm", Location::caller(), || {
-        let wide = lax::accumulator(dtype);
+        let wide = dtype.accumulator();
         let parts: Vec<Tensor> = tensors.iter().map(|x| x.cast(wide)).collect();
         let value = |parts: Vec<Tensor>| {
             scaled_root(wide, 1.0, |scale| {

@@ -179,7 +179,7 @@ impl Tensor {
                 let help = "convert it with `.cast(...)`".to_owned();
                 fail_at(ErrorKind::DType { op, problem }, Some(help), source)
             }
-            let wide = lax::convert(self, lax::accumulator(ty.dtype));
+            let wide = lax::convert(self, ty.dtype.accumulator());
             let window = pool.window(op, &ty, source);
             let sum = lax::reduce_window(Reducer::Sum, wide, window.clone());
             let mean = if pool.count_padding {
@@ -198,7 +198,7 @@ impl Tensor {
             let ty = self.ty();
             let window = pool.window(op, &ty, source);
             let wide = match reducer {
-                Reducer::Sum | Reducer::Prod => lax::accumulator(ty.dtype),
+                Reducer::Sum | Reducer::Prod => ty.dtype.accumulator(),
                 _ => ty.dtype,
             };
             let reduced = lax::reduce_window(reducer, lax::convert(self, wide), window);

@@ -81,7 +81,7 @@ impl Tensor {
             let ty = self.ty();
             numeric("prod", &ty, source);
             let dims = dims_at("prod", &axes, &ty, source);
-            let wide = lax::convert(self, lax::accumulator(ty.dtype));
+            let wide = lax::convert(self, ty.dtype.accumulator());
             lax::convert(lax::reduce(Reducer::Prod, wide, &dims), ty.dtype)
         })
     }
@@ -106,7 +106,7 @@ impl Tensor {
             let ty = self.ty();
             let dims = dims_at("mean", &axes, &ty, source);
             floating("mean", &ty, source);
-            let wide = lax::convert(self, lax::accumulator(ty.dtype));
+            let wide = lax::convert(self, ty.dtype.accumulator());
             lax::convert(mean(wide, &dims, 0), ty.dtype)
         })
     }
@@ -175,7 +175,7 @@ impl Tensor {
             let ty = x.ty();
             floating("logsumexp_weighted", &ty, source);
             let dim = axis_at("logsumexp_weighted", axis, &ty, source);
-            let wide = lax::accumulator(ty.dtype);
+            let wide = ty.dtype.accumulator();
             let (x, weights) = (x.cast(wide), weights.cast(wide));
             // What has no weight is not there, whatever it is. Its exponential is only left out of the sum,
             // of which it is the derivative by the weight.
@@ -271,7 +271,7 @@ pub(super) fn with_dims(x: Tensor, ty: &TensorType, dims: &[usize]) -> Tensor {
 #[track_caller]
 fn centred(x: Tensor, dims: &[usize]) -> Tensor {
     let ty = x.ty();
-    let wide = lax::convert(x, lax::accumulator(ty.dtype));
+    let wide = lax::convert(x, ty.dtype.accumulator());
     wide - with_dims(mean(wide, dims, 0), &ty, dims)
 }
 

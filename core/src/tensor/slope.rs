@@ -17,7 +17,7 @@ use crate::transform::custom_jvp;
 #[track_caller]
 pub(crate) fn with_slope(x: Tensor, curve: impl Fn(Tensor) -> (Tensor, Tensor)) -> Tensor {
     check_float(x);
-    let (dtype, wide) = (x.dtype(), lax::accumulator(x.dtype()));
+    let (dtype, wide) = (x.dtype(), x.dtype().accumulator());
     let value = |x: Tensor| curve(x.cast(wide)).0.cast(dtype);
     custom_jvp(value, |x: Tensor, t: Tensor| {
         let (value, slope) = curve(x.cast(wide));
@@ -34,7 +34,7 @@ pub(crate) fn with_slopes(
     surface: impl Fn(Tensor, Tensor) -> (Tensor, [Tensor; 2]),
 ) -> Tensor {
     check_float(x);
-    let (dtype, wide) = (x.dtype(), lax::accumulator(x.dtype()));
+    let (dtype, wide) = (x.dtype(), x.dtype().accumulator());
     let value = |(x, y): (Tensor, Tensor)| surface(x.cast(wide), y.cast(wide)).0.cast(dtype);
     custom_jvp(value, |(x, y): (Tensor, Tensor), t: (Tensor, Tensor)| {
         let (value, [of_x, of_y]) = surface(x.cast(wide), y.cast(wide));

@@ -51,7 +51,7 @@ impl Tensor {
     pub fn sinc(self) -> Tensor {
         method("sinc", Location::caller(), || {
             let dtype = self.dtype();
-            let x = self.cast(lax::accumulator(dtype)) * PI;
+            let x = self.cast(dtype.accumulator()) * PI;
             let square = x.square();
             let is_near = square.lt(1);
             let far = is_near.select(1.0, x);
@@ -171,7 +171,7 @@ impl Tensor {
                 dtype if dtype.is_float() => slope_f32,
                 _ => not_a_float("erf_inv", self),
             };
-            let wide = lax::accumulator(dtype);
+            let wide = dtype.accumulator();
             let value = move |x: Tensor| inverse(x, slope);
             let with_tangent = move |x: Tensor, t: Tensor| {
                 let y = value(x);
@@ -204,7 +204,7 @@ impl Tensor {
             if from.precision().is_some_and(|(bits, _)| bits <= mantissa) {
                 return self.cast(dtype);
             }
-            let wide = lax::accumulator(from);
+            let wide = from.accumulator();
             let noise = key.uniform(wide, self.shape());
             let rounded = move |x: Tensor| {
                 // The power of two below, which divides without rounding.

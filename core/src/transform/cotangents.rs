@@ -1,7 +1,7 @@
 //! Cotangents as they are added up, use by use.
 //!
 //! A value that is used often has a cotangent that is a long sum. In eight bits of mantissa such a sum stops growing
-//! once it is 256 times its next term. So it is kept in the accumulator type, [`lax::accumulator`], and rounded once,
+//! once it is 256 times its next term. So it is kept in the accumulator type, [`DType::accumulator`], and rounded once,
 //! when it is taken. Two terms need none of this: their sum is rounded once in any type.
 
 use crate::dtype::DType;
@@ -30,11 +30,11 @@ enum Sum {
 impl Sum {
     fn with(self, ct: Tensor) -> Self {
         let dtype = ct.dtype();
-        let wide = |term: Tensor| lax::convert(term, lax::accumulator(dtype));
+        let wide = |term: Tensor| lax::convert(term, dtype.accumulator());
         match self {
             Sum::Nothing => Sum::One(ct),
             Sum::One(first) => Sum::Two([first, ct], lax::add(first, ct)),
-            Sum::Two(_, total) if lax::accumulator(dtype) == dtype => {
+            Sum::Two(_, total) if dtype.accumulator() == dtype => {
                 Sum::More(lax::add(total, ct), dtype)
             }
             Sum::Two([first, second], _) => {

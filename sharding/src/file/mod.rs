@@ -9,6 +9,7 @@ use std::fmt::Write;
 use crate::axes::Axes;
 use crate::error::Error;
 use crate::layout::{Every, Layout};
+use crate::reduction::Summed;
 use crate::resolve::Role;
 use crate::rule::Rule;
 use crate::spec::PartitionSpec;
@@ -44,6 +45,7 @@ impl Layout {
     /// | `[[override]]` | `path`, a pattern, and `spec` | [`Layout::override_spec`] |
     /// | `[[override]]` with `role` | `parameter`, `parameter_at_use`, `gradient` or `state` | [`Layout::override_as`] |
     /// | `[constrain]` | names of values and specs | [`Layout::constrain`] |
+    /// | `[reduce]` | `gradients`, `activations`, and `"own"` or `"f32"` | [`Layout::reduce_gradients_in`], [`Layout::reduce_activations_in`] |
     ///
     /// Axes are a name or a list of names, major first, as in [`Axes`]: `"data:(1)2"` is a part of an
     /// axis, and `"?"` among them leaves the dimension open for the partitioner to split further. `[]` is
@@ -51,7 +53,7 @@ impl Layout {
     /// Of several overrides that match a path, the last one holds.
     ///
     /// ```
-    /// use shardax_sharding::{Layout, Mesh, Role};
+    /// use shardax_sharding::{Layout, Mesh, ReductionType, Role};
     ///
     /// let text = r#"
     /// mesh = { data = 4, model = 2 }
@@ -80,6 +82,9 @@ impl Layout {
     ///
     /// [constrain]
     /// scores = ["data", "?"]
+    ///
+    /// [reduce]
+    /// gradients = "own"
     /// "#;
     /// let mesh = Mesh::new([("data", 4), ("model", 2)])?;
     /// let layout = Layout::new(mesh)
@@ -90,7 +95,8 @@ impl Layout {
     ///     .shard_every_state("data")
     ///     .priority("mlp", 1)
     ///     .override_as("blocks.*.wqkv", Role::State, ((), ("data", "model")))
-    ///     .constrain("scores", ("data", "?"));
+    ///     .constrain("scores", ("data", "?"))
+    ///     .reduce_gradients_in(ReductionType::Own);
     /// assert_eq!(Layout::from_toml(text)?, layout);
     /// assert_eq!(Layout::from_toml(&layout.to_toml())?, layout);
     /// # Ok::<(), shardax_sharding::Error>(())
@@ -152,6 +158,10 @@ impl Layout {
         let constrained = self.constrained().iter();
         let constrained = constrained.map(|one| (one.name.clone(), spec_of(&one.spec)));
         table(&mut out, "constrain", constrained);
+        let reduced = Summed::ALL.into_iter();
+        let reduced = reduced.filter_map(|of| Some((of, self.reductions().said(of)?)));
+        let reduced = reduced.map(|(of, ty)| (of.name().to_owned(), quoted(&ty.to_string())));
+        table(&mut out, "reduce", reduced);
         out
     }
 }

@@ -11,11 +11,12 @@ use crate::error::{Error, FileFault};
 use crate::fault::did_you_mean;
 use crate::layout::{Every, Layout, Partitioner};
 use crate::mesh::Mesh;
+use crate::reduction::{ReductionType, Summed};
 use crate::resolve::Role;
 use crate::spec::PartitionSpec;
 
 /// The keys of a file.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "mesh",
     "partitioner",
     "shard",
@@ -25,6 +26,7 @@ const KEYS: [&str; 9] = [
     "priority",
     "override",
     "constrain",
+    "reduce",
 ];
 
 /// How many mistakes of a text that is no TOML are told.
@@ -149,6 +151,24 @@ impl Reader {
             let key = format!("constrain.{}", name.get_ref());
             if let Some(spec) = self.spec(&key, value, checked) {
                 layout = layout.constrain(name.get_ref().as_ref(), spec);
+            }
+        }
+        for (name, value) in self.table("reduce", file) {
+            if !self.check_key(name, "reduce.", &Summed::ALL.map(Summed::name)) {
+                continue;
+            }
+            let key = format!("reduce.{}", name.get_ref());
+            let read = self.string(&key, value);
+            let of = Summed::ALL
+                .into_iter()
+                .find(|of| of.name() == name.get_ref());
+            match (of, read.as_deref().map(str::parse::<ReductionType>)) {
+                (Some(Summed::Gradients), Some(Ok(ty))) => layout = layout.reduce_gradients_in(ty),
+                (Some(Summed::Activations), Some(Ok(ty))) => {
+                    layout = layout.reduce_activations_in(ty);
+                }
+                (_, Some(Err(error))) => self.fault(value.span().start, &key, error),
+                (None, _) | (_, None) => {}
             }
         }
         has_mesh.then_some(layout)

@@ -7,6 +7,7 @@ use crate::axes::Axes;
 use crate::error::Error;
 use crate::layout::{Layout, Partitioner};
 use crate::mesh::Mesh;
+use crate::reduction::ReductionType;
 use crate::spec::PartitionSpec;
 
 /// Axes of the mesh below, each at most once, some of them parts, some open.
@@ -36,8 +37,10 @@ fn names() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z_]{1,8}", "\\PC{1,4}", "[\"\\\\ .\n\t\u{7f}]{1,3}"]
 }
 
+const REDUCTIONS: [ReductionType; 2] = [ReductionType::Own, ReductionType::F32];
+
 fn layouts() -> impl Strategy<Value = Layout> {
-    let rule = (0usize..8, names(), axes(), spec(), 0u32..3);
+    let rule = (0usize..10, names(), axes(), spec(), 0u32..3);
     (proptest::collection::vec(rule, 0..12), any::<bool>()).prop_map(|(rules, gspmd)| {
         let mesh = Mesh::new([("data", 2), ("model", 4), ("context", 8)]).unwrap();
         let mut layout = Layout::new(mesh);
@@ -57,7 +60,9 @@ fn layouts() -> impl Strategy<Value = Layout> {
                 4 if !gspmd => layout.priority(name, number),
                 5 => layout.override_spec(name, spec),
                 6 => layout.override_as(name, ROLES[number as usize].1, spec),
-                _ => layout.constrain(name, spec),
+                7 => layout.constrain(name, spec),
+                8 => layout.reduce_gradients_in(REDUCTIONS[number as usize % 2]),
+                _ => layout.reduce_activations_in(REDUCTIONS[number as usize % 2]),
             };
         }
         layout
@@ -126,6 +131,10 @@ paths = "wte"
 
 [constrain]
 scores = ["data", "pipe"]
+
+[reduce]
+gradient = "own"
+activations = "bf16"
 "#,
         &[
             "cannot read the layout:",
@@ -148,6 +157,8 @@ scores = ["data", "pipe"]
             "line 23, `override 1.spec`: a spec is a list with an entry for each dimension: \
              `[\"data\", \"_\"]`",
             "line 27, `constrain.scores`: the mesh has no axis `pipe`: there are data, model",
+            "line 30, `reduce.gradient`: there is no such key: did you mean `gradients`?",
+            "line 31, `reduce.activations`: unknown type of reductions `bf16`: there are own, f32",
         ],
     );
 }

@@ -20,6 +20,7 @@ mod names;
 mod op;
 mod order;
 mod partial;
+mod product;
 mod scan;
 mod sharding;
 mod shift;
@@ -272,6 +273,8 @@ struct Block<'a> {
     /// Of lookups in tables that are split along their rows.
     tables: Tables,
     shifts: Shifts,
+    /// Products that are summed across devices in a wider type than they have.
+    wide: FxHashSet<ValueId>,
 }
 
 impl<'a> Block<'a> {
@@ -289,7 +292,9 @@ impl<'a> Block<'a> {
         let sums = finder.sums(annotations, results);
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
         let shifts = shift::shifts(graph, &finder.definitions, &finder.splits);
+        let wide = product::summed_wide(graph, &finder, annotations);
         Block {
+            wide,
             splits: finder.splits,
             sums,
             tables,

@@ -103,7 +103,18 @@ impl Lowering<'_> {
                 let ty = graph.ty(equation.results[0]);
                 smallvec![self.or_zero(*binary, ty, [x[0], x[1]], loc)]
             }
-            Op::Conv(conv) => smallvec![self.conv((graph, equation, conv), [x[0], x[1]], loc)],
+            Op::DotGeneral(dims) => {
+                let is_wide = block.wide.contains(&equation.results[0]);
+                smallvec![self.product(graph, equation, is_wide, loc, |of, types| {
+                    of.dot(dims, [x[0], x[1]], types, loc)
+                })]
+            }
+            Op::Conv(conv) => {
+                let is_wide = block.wide.contains(&equation.results[0]);
+                smallvec![self.product(graph, equation, is_wide, loc, |of, types| {
+                    of.conv(conv, [x[0], x[1]], types, loc)
+                })]
+            }
             // XLA's CPU compiler loses numbers on this way in one step.
             Op::Convert(to)
                 if to.bits() == 8
@@ -356,16 +367,6 @@ fn simple(out: &mut String, graph: &Graph, equation: &Equation, x: &[Ssa], types
         Op::Reverse(dims) => {
             push!(out, "stablehlo.reverse " all ", dims = " (List(dims)) " : " result);
         }
-        Op::DotGeneral(dims) => {
-            push!(out, "stablehlo.dot_general " all ", ");
-            if !dims.lhs_batch.is_empty() {
-                let [lhs, rhs] = [List(&dims.lhs_batch), List(&dims.rhs_batch)];
-                push!(out, "batching_dims = " lhs " x " rhs ", ");
-            }
-            let [lhs, rhs] = [List(&dims.lhs_contract), List(&dims.rhs_contract)];
-            push!(out, "contracting_dims = " lhs " x " rhs);
-            push!(out, ", precision = [DEFAULT, DEFAULT] : " functional);
-        }
         Op::DynamicSlice(sizes) => {
             let sizes = List(sizes);
             push!(out, "stablehlo.dynamic_slice " all ", sizes = " sizes " : " functional);
@@ -400,6 +401,7 @@ fn simple(out: &mut String, graph: &Graph, equation: &Equation, x: &[Ssa], types
         | Op::StopGradient(_)
         | Op::Name(_)
         | Op::Place(_)
+        | Op::DotGeneral(_)
         | Op::Conv(_)
         | Op::Cumulative(_)
         | Op::Sort(_)

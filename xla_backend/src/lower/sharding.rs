@@ -10,7 +10,8 @@ use rustc_hash::FxHashMap;
 use shardax_core::split::Entries;
 use shardax_core::{Constraint, ManualAxis, Name, Role, Shape, TensorType, block_count};
 use shardax_sharding::{
-    Axes, AxisPart, Dim, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, Resolved, SpecFault,
+    Axes, AxisPart, Dim, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, ReductionType,
+    Resolved, SpecFault,
 };
 
 use smallvec::SmallVec;
@@ -82,6 +83,16 @@ impl<'a> Annotations<'a> {
     /// The partitioner.
     pub(super) fn partitioner(&self) -> Partitioner {
         self.layout.chosen_partitioner()
+    }
+
+    /// The element type in which gradients are reduced.
+    pub(super) fn gradient_reduction(&self) -> ReductionType {
+        self.layout.gradient_reduction()
+    }
+
+    /// The element type in which other products are reduced.
+    pub(super) fn activation_reduction(&self) -> ReductionType {
+        self.layout.activation_reduction()
     }
 
     /// Groups of devices that take part together in a collective over these axes.

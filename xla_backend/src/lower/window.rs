@@ -4,7 +4,7 @@
 //! aborts, for many strides, paddings, dilations and groups. So these dimensions are stated to be
 //! whole, on operands and results; the others are left to it.
 
-use shardax_core::{Conv, ConvLayout, Equation, Graph, Reducer, TensorType, Window};
+use shardax_core::{Conv, ConvLayout, Reducer, TensorType, Window};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::Lowering;
@@ -26,12 +26,11 @@ fn layout(layout: &ConvLayout, [batch, feature]: [&str; 2]) -> String {
 impl Lowering<'_> {
     pub(super) fn conv(
         &mut self,
-        (graph, equation, conv): (&Graph, &Equation, &Conv),
+        conv: &Conv,
         [lhs, rhs]: [Ssa; 2],
+        [lhs_type, rhs_type, result]: [&TensorType; 3],
         loc: Loc,
     ) -> Ssa {
-        let ty = |i: usize| graph.ty(equation.operands[i]);
-        let result = graph.ty(equation.results[0]);
         let (features, batches) = (conv.feature_groups > 1, conv.batch_groups > 1);
         // What groups cut through is whole too.
         let lhs_open = [(conv.lhs.batch, !batches), (conv.lhs.feature, !features)];
@@ -43,8 +42,8 @@ impl Lowering<'_> {
             (conv.out.batch, !batches),
             (conv.out.feature, !features && !batches),
         ];
-        let lhs = self.open_only(&lhs_open, lhs, ty(0), loc);
-        let rhs = self.open_only(&rhs_open, rhs, ty(1), loc);
+        let lhs = self.open_only(&lhs_open, lhs, lhs_type, loc);
+        let rhs = self.open_only(&rhs_open, rhs, rhs_type, loc);
         let padding: Vec<String> = conv
             .padding
             .iter()
@@ -63,8 +62,8 @@ impl Lowering<'_> {
             List(&conv.rhs_dilation),
             conv.batch_groups,
             conv.feature_groups,
-            tensor_type(ty(0)),
-            tensor_type(ty(1)),
+            tensor_type(lhs_type),
+            tensor_type(rhs_type),
             tensor_type(result),
         );
         let found = self.assign(&text, loc);

@@ -141,7 +141,7 @@ pub(super) fn write(
     };
     // Sums and products of many narrow floats are accumulated in a wider type.
     let wide = match combine {
-        Combine::Add | Combine::Mul => lax::accumulator(ty.dtype),
+        Combine::Add | Combine::Mul => ty.dtype.accumulator(),
         Combine::Set | Combine::Max | Combine::Min => ty.dtype,
     };
     let [x, updates] = [x, updates].map(|x| lax::convert(x, wide));

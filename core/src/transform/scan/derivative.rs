@@ -254,7 +254,7 @@ pub(crate) fn transpose_scan(
     // The type of the cotangent of operand `i` as the loop carries it.
     let carried = |i: usize| TensorType {
         dtype: match is_sum(i) {
-            true => lax::accumulator(ty(i).dtype),
+            true => ty(i).dtype.accumulator(),
             false => ty(i).dtype,
         },
         ..ty(i)

@@ -11,19 +11,26 @@
 //! - *Shards that have copies.* If the gradient rests split over some of the axes (in the node) and has
 //!   copies along others (across nodes), all of it is reduced over all of them, and cut afterwards.
 //!
+//! And in one case they are rounded more than is needed:
+//!
+//! - *Narrow products.* XLA adds partial sums in the element type of the product. Gradients of bf16 are
+//!   to be added in f32, unless the layout says otherwise, and rounded once.
+//!
 //! Here such a gradient is written so that there is one order only: the split dimensions are taken apart
 //! into devices and the rest, every term keeps leading dimensions of devices, the terms are added there,
 //! which is local, and the leading dimensions are summed last. In the third case that of the devices
-//! which the gradient is split over is summed first, into shards, and then that of their copies.
+//! which the gradient is split over is summed first, into shards, and then that of their copies. In the
+//! last case all of it is computed in f32, and leading dimensions are there only if another case wants them.
 
 mod write;
 
 use rustc_hash::FxHashMap;
 use shardax_core::split::Splits;
 use shardax_core::{
-    Combine, Constraint, Dims, DotDims, Equation, Graph, Op, Reducer, Role, TensorType, ValueId,
+    Combine, Constraint, Conv, DType, Dims, DotDims, Equation, Graph, Op, Reducer, Role,
+    TensorType, ValueId,
 };
-use shardax_sharding::{Axes, AxisPart, PartitionSpec};
+use shardax_sharding::{Axes, AxisPart, PartitionSpec, ReductionType};
 
 use super::sharding::Annotations;
 pub(super) use write::Place;
@@ -38,6 +45,11 @@ enum Term<'a> {
         dims: &'a DotDims,
         /// By pair of contracted dimensions.
         split: Vec<Split>,
+    },
+    /// A convolution, which is never taken apart.
+    Conv {
+        equation: &'a Equation,
+        conv: &'a Conv,
     },
     /// Rows added to zeros.
     Scatter {
@@ -73,6 +85,26 @@ impl Term<'_> {
             Term::Dot { split, .. } | Term::Scatter { split, .. } | Term::Reduce { split, .. } => {
                 see(split);
             }
+            Term::Conv { .. } => see(&[]),
+        }
+    }
+
+    /// The types that are met on the way from what contracts to the sum.
+    fn types(&self, graph: &Graph, see: &mut dyn FnMut(DType)) {
+        match self {
+            Term::Add(left, right) => {
+                left.types(graph, see);
+                right.types(graph, see);
+            }
+            Term::Convert(inner, to) => {
+                see(to.dtype);
+                inner.types(graph, see);
+            }
+            Term::Transpose(inner, _) => inner.types(graph, see),
+            Term::Dot { dims, .. } => see(dims.result),
+            Term::Conv { conv, .. } => see(conv.result),
+            Term::Scatter { equation, .. } => see(graph.ty(equation.results[0]).dtype),
+            Term::Reduce { operand, .. } => see(graph.ty(*operand).dtype),
         }
     }
 }
@@ -88,6 +120,18 @@ pub(super) struct PartialSum<'a> {
     steps: Vec<usize>,
     at_use: PartitionSpec,
     gradient: PartitionSpec,
+    /// The type that terms are computed and added in, if it is not that of each, and that of the result.
+    wide: Option<[DType; 2]>,
+}
+
+impl PartialSum<'_> {
+    /// What is taken apart of split dimensions: nothing where no devices are kept.
+    fn kept_of<'s>(&self, split: &'s [Split]) -> &'s [Split] {
+        match self.kept.is_empty() {
+            true => &[],
+            false => split,
+        }
+    }
 }
 
 /// How the gradient that a value is lies.
@@ -237,10 +281,14 @@ impl<'a> Finder<'a> {
 
     /// Whether nothing but its annotation as a gradient uses a value.
     fn is_gradient(&self, value: ValueId) -> bool {
-        self.uses[value.index()] == 1
-            && self.users[value.index()].is_some_and(
-                |equation| matches!(&equation.op, Op::Shard(c) if c.role == Role::Gradient),
-            )
+        self.only_user(value).is_some_and(
+            |equation| matches!(&equation.op, Op::Shard(c) if c.role == Role::Gradient),
+        )
+    }
+
+    /// What uses a value, if one operand does and it is no result of the graph.
+    pub(super) fn only_user(&self, value: ValueId) -> Option<&'a Equation> {
+        self.users[value.index()].filter(|_| self.uses[value.index()] == 1)
     }
 
     fn is_zero(&self, value: ValueId) -> bool {
@@ -276,6 +324,10 @@ impl<'a> Search<'_, 'a, '_> {
         let root = self.finder.definitions[value.index()]?;
         let shards = parts_of(self.annotations, &wanted.gradient);
         let term = self.term(value, &shards)?;
+        let wide = wanted
+            .is_gradient
+            .then(|| self.wide(value, &term))
+            .flatten();
         let (mut common, mut leaves, mut dimensions): (Option<Vec<AxisPart>>, _, _) = (None, 0, 0);
         term.visit(&mut |split| {
             let parts: Vec<AxisPart> = split.iter().flat_map(|s| s.parts.clone()).collect();
@@ -290,20 +342,43 @@ impl<'a> Search<'_, 'a, '_> {
         let (of_shards, of_copies): (Vec<AxisPart>, Vec<AxisPart>) =
             common?.into_iter().partition(is_split);
         let steps = match (of_copies.len(), of_shards.len()) {
-            (0, 0) => return None,
+            (0, 0) => vec![],
             (0, count) | (count, 0) => vec![count],
             (copies, shards) if wanted.is_gradient => vec![copies, shards],
             (copies, shards) => vec![copies + shards],
         };
-        let is_needed = leaves > 1 || dimensions > 1 || steps.len() > 1;
-        is_needed.then(|| PartialSum {
+        let is_needed = !steps.is_empty() && (leaves > 1 || dimensions > 1 || steps.len() > 1);
+        let (kept, steps) = match is_needed {
+            true => ([of_copies, of_shards].concat(), steps),
+            false => Default::default(),
+        };
+        (is_needed || wide.is_some()).then(|| PartialSum {
             term,
             root,
-            kept: [of_copies, of_shards].concat(),
+            kept,
             steps,
+            wide,
             at_use: wanted.at_use.clone(),
             gradient: wanted.gradient.clone(),
         })
+    }
+
+    /// In what type to compute a gradient that would be added in a narrower one, and the type that it has.
+    fn wide(&self, value: ValueId, term: &Term) -> Option<[DType; 2]> {
+        if self.annotations.gradient_reduction() == ReductionType::Own {
+            return None;
+        }
+        let graph = self.finder.graph;
+        let own = graph.ty(value).dtype;
+        let mut types = vec![own];
+        term.types(graph, &mut |dtype| types.push(dtype));
+        let is_narrow = types.iter().any(|dtype| dtype.is_narrow_float());
+        let all_float = types.iter().all(|dtype| dtype.is_float());
+        let wide = match types.contains(&DType::F64) {
+            true => DType::F64,
+            false => DType::F32,
+        };
+        (is_narrow && all_float).then_some([wide, own])
     }
 
     /// The tree of a value, down to what contracts split dimensions.
@@ -331,6 +406,11 @@ impl<'a> Search<'_, 'a, '_> {
                     dims,
                     split: self.split(pairs.enumerate(), shards)?,
                 })
+            }
+            Op::Conv(conv) if conv.result.is_narrow_float() => {
+                let pairs = [[of(0, conv.lhs.feature), of(1, conv.rhs.feature)]];
+                self.split(pairs.into_iter().enumerate(), shards)?;
+                Some(Term::Conv { equation, conv })
             }
             Op::Scatter {
                 dims,

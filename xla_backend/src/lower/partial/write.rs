@@ -1,6 +1,6 @@
 //! Writes sums of partial sums with their leading dimensions of devices.
 
-use shardax_core::{Dims, DotDims, Equation, Graph, Reducer, TensorType, ValueId};
+use shardax_core::{DType, Dims, DotDims, Equation, Graph, Reducer, TensorType, ValueId};
 use shardax_sharding::{Axes, AxisPart, PartitionSpec, Partitioner};
 
 use super::{PartialSum, Split, Term, overlap, parts_of};
@@ -82,10 +82,44 @@ impl Lowering<'_> {
                 total = self.lies(&groups, &sum.gradient, (total, &ty), loc);
             }
         }
-        if sum.steps.len() > 1 {
+        if let Some([_, own]) = sum.wide {
+            // Behind the annotations, so that what is reduced is not narrow yet.
+            if sum.steps.len() < 2 {
+                total = self.lies(&[], &sum.gradient, (total, &ty), loc);
+            }
+            (total, _) = self.converted((total, ty), own, loc);
+        }
+        if sum.wide.is_some() || sum.steps.len() > 1 {
             self.summed.insert(total);
         }
         total
+    }
+
+    /// A value in another element type.
+    pub(in crate::lower) fn converted(
+        &mut self,
+        (value, from): (Ssa, TensorType),
+        to: DType,
+        loc: Loc,
+    ) -> (Ssa, TensorType) {
+        if from.dtype == to {
+            return (value, from);
+        }
+        let ty = TensorType::new(to, &from.shape);
+        let (from, spelled) = (tensor_type(&from), tensor_type(&ty));
+        let text = format!("stablehlo.convert {value} : ({from}) -> {spelled}");
+        (self.assign(&text, loc), ty)
+    }
+
+    /// A value in the type that terms are computed in, which is its own unless the sum has one.
+    fn in_type_of(
+        &mut self,
+        sum: &PartialSum,
+        of: (Ssa, TensorType),
+        loc: Loc,
+    ) -> (Ssa, TensorType) {
+        let wide = sum.wide.map_or(of.1.dtype, |[wide, _]| wide);
+        self.converted(of, wide, loc)
     }
 
     /// A term with its leading dimensions of devices, and its type.
@@ -98,14 +132,9 @@ impl Lowering<'_> {
                 (self.assign(&text, loc), ty)
             }
             Term::Convert(inner, to) => {
-                let (inner, from) = self.term(sum, inner, place, loc);
-                let ty = TensorType::new(to.dtype, &from.shape);
-                let text = format!(
-                    "stablehlo.convert {inner} : ({}) -> {}",
-                    tensor_type(&from),
-                    tensor_type(&ty)
-                );
-                (self.assign(&text, loc), ty)
+                let inner = self.term(sum, inner, place, loc);
+                let to = sum.wide.map_or(to.dtype, |[wide, _]| wide);
+                self.converted(inner, to, loc)
             }
             Term::Transpose(inner, permutation) => {
                 let inner = self.term(sum, inner, place, loc);
@@ -117,17 +146,24 @@ impl Lowering<'_> {
                 operands,
                 dims,
                 split,
-            } => self.partial_dot(sum, (*operands, dims, split), place, loc),
+            } => self.partial_dot(sum, (*operands, dims, sum.kept_of(split)), place, loc),
+            Term::Conv { equation, conv } => {
+                let values = [0, 1].map(|i| read(place.values, equation.operands[i]));
+                let [lhs, rhs] = [0, 1].map(|i| place.graph.ty(equation.operands[i]));
+                let ty = place.graph.ty(equation.results[0]);
+                let ty = TensorType::new(sum.wide.map_or(ty.dtype, |[wide, _]| wide), &ty.shape);
+                (self.conv(conv, values, [lhs, rhs, &ty], loc), ty)
+            }
             Term::Scatter {
                 equation,
                 axis,
                 split,
-            } => self.partial_scatter(sum, (equation, *axis, split), place, loc),
+            } => self.partial_scatter(sum, (equation, *axis, sum.kept_of(split)), place, loc),
             Term::Reduce {
                 operand,
                 dims,
                 split,
-            } => self.partial_reduce(sum, (*operand, dims, split), place, loc),
+            } => self.partial_reduce(sum, (*operand, dims, sum.kept_of(split)), place, loc),
         }
     }
 
@@ -162,21 +198,17 @@ impl Lowering<'_> {
         let free = dims.lhs_free(lhs.rank()).into_iter().map(|d| lhs.shape[d]);
         let free = free.chain(dims.rhs_free(rhs.rank()).into_iter().map(|d| rhs.shape[d]));
         let shape: Vec<usize> = sum.kept.iter().map(|part| part.size).chain(free).collect();
-        let ty = TensorType::new(dims.result, &shape);
-        let text = format!(
-            "stablehlo.dot_general {}, {}, batching_dims = {} x {}, contracting_dims = {} x {}, \
-             precision = [DEFAULT, DEFAULT] : ({}, {}) -> {}",
-            left.value,
-            right.value,
-            List(&left.devices),
-            List(&right.devices),
-            List(&left.rest_of(dims.lhs_contract.iter().copied())),
-            List(&right.rest_of(dims.rhs_contract.iter().copied())),
-            tensor_type(&left.ty),
-            tensor_type(&right.ty),
-            tensor_type(&ty)
-        );
-        (self.assign(&text, loc), ty)
+        let result = sum.wide.map_or(dims.result, |[wide, _]| wide);
+        let ty = TensorType::new(result, &shape);
+        let dims = DotDims {
+            lhs_batch: Dims::from_slice(&left.devices),
+            rhs_batch: Dims::from_slice(&right.devices),
+            lhs_contract: Dims::from_vec(left.rest_of(dims.lhs_contract.iter().copied())),
+            rhs_contract: Dims::from_vec(right.rest_of(dims.rhs_contract.iter().copied())),
+            result,
+        };
+        let types = [&left.ty, &right.ty, &ty];
+        (self.dot(&dims, [left.value, right.value], types, loc), ty)
     }
 
     /// How an operand of a product lies that has to be brought together along axes which split what is made
@@ -189,6 +221,9 @@ impl Lowering<'_> {
         contracted: &[usize],
         split: &[(usize, &[AxisPart])],
     ) -> Option<PartitionSpec> {
+        if split.is_empty() {
+            return None;
+        }
         let kept = |d: usize| split.iter().find(|(dimension, _)| *dimension == d);
         let kept = |d: usize| kept(d).map_or(&[][..], |(_, parts)| parts);
         let made = parts_of(&self.annotations, &sum.at_use);
@@ -233,11 +268,12 @@ impl Lowering<'_> {
             let split = split.iter().map(|s| (from + s.dimension, &s.parts[..]));
             split.collect()
         };
-        let of_rows = self.apart((operands[2], rows), &along(axis), &sum.kept, loc);
+        let (value, rows) = self.in_type_of(sum, (operands[2], rows.clone()), loc);
+        let of_rows = self.apart((value, &rows), &along(axis), &sum.kept, loc);
         let of_indices = self.apart((operands[1], indices), &along(0), &sum.kept, loc);
         let leading = sum.kept.iter().map(|part| part.size);
         let shape: Vec<usize> = leading.chain(table.shape.iter().copied()).collect();
-        let ty = TensorType::new(table.dtype, &shape);
+        let ty = TensorType::new(rows.dtype, &shape);
         let zeros = match self.annotations.partitioner() {
             Partitioner::Shardy => self.zeros(&ty, loc),
             Partitioner::Gspmd => self.own_zeros(&ty, loc),
@@ -259,7 +295,7 @@ impl Lowering<'_> {
             (
                 &format!("{zeros}, {}, {}", of_indices.value, of_rows.value),
                 shardax_core::Combine::Add,
-                table.dtype,
+                ty.dtype,
             ),
             &format!(
                 "({}, {}, {}) -> {}",
@@ -280,8 +316,9 @@ impl Lowering<'_> {
         loc: Loc,
     ) -> (Ssa, TensorType) {
         let split = split.iter().map(|s| (s.dimension, &s.parts[..]));
-        let operand = (read(values, operand), graph.ty(operand));
-        let apart = self.apart(operand, &split.collect::<Vec<_>>(), &sum.kept, loc);
+        let operand = (read(values, operand), graph.ty(operand).clone());
+        let (operand, of) = self.in_type_of(sum, operand, loc);
+        let apart = self.apart((operand, &of), &split.collect::<Vec<_>>(), &sum.kept, loc);
         let summed = apart.rest_of(dims.iter().copied());
         let total = self.summed((apart.value, &apart.ty), &summed, loc);
         // Devices come first.
