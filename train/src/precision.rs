@@ -8,7 +8,8 @@ use shardax_core::{DType, Tensor, Tree, at};
 /// type where they are used.
 ///
 /// Losses, the statistics of [`LayerNorm`](crate::LayerNorm), softmax and the optimizer work in f32
-/// whatever this says. (Micikevicius et al.: "Mixed precision training", 2018.)
+/// whatever this says. In which type gradients are summed across devices is said by the layout, and is f32 unless
+/// it is changed there. (Micikevicius et al.: "Mixed precision training", 2018.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precision {
     /// The element type of weights and activations in the model.

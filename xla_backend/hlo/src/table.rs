@@ -7,16 +7,17 @@ use super::words::{axes_text, human_bytes, short_line, short_name, times_text};
 
 /// Collectives up to this size are losses, norms and flags: one line for all of them.
 pub const SMALL: u64 = 64;
-const HEADER: [&str; 6] = [
+const HEADER: [&str; 7] = [
     "kind",
     "axes",
+    "type",
     "times",
     "bytes each",
     "bytes a step",
     "where",
 ];
 /// Which columns are numbers, flush right.
-const NUMBER: [bool; 6] = [false, false, true, true, true, false];
+const NUMBER: [bool; 7] = [false, false, false, true, true, true, false];
 
 impl fmt::Display for CollectiveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,6 +56,7 @@ impl fmt::Display for CollectiveReport {
 struct Row {
     kind: &'static str,
     axes: String,
+    elements: String,
     times_known: bool,
     bytes_each: u64,
     place: String,
@@ -65,16 +67,18 @@ impl Row {
         Row {
             kind: collective.kind.name(),
             axes: axes_text(collective.axes.as_deref(), &collective.groups),
+            elements: elements(collective),
             times_known: collective.times_known,
             bytes_each: collective.payload_bytes,
             place: place(collective),
         }
     }
 
-    fn cells(self, times: u64) -> [String; 6] {
+    fn cells(self, times: u64) -> [String; 7] {
         [
             self.kind.to_owned(),
             self.axes,
+            self.elements,
             times_text(times, self.times_known),
             human_bytes(self.bytes_each),
             human_bytes(self.bytes_each.saturating_mul(times)),
@@ -96,7 +100,7 @@ fn merged(collectives: &[&Collective]) -> Vec<(Row, u64)> {
     rows
 }
 
-fn write_aligned(f: &mut fmt::Formatter<'_>, rows: &[[String; 6]]) -> fmt::Result {
+fn write_aligned(f: &mut fmt::Formatter<'_>, rows: &[[String; 7]]) -> fmt::Result {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..HEADER.len())
         .map(|column| width(column).unwrap_or(0))
@@ -153,6 +157,18 @@ fn executions(times: u64, known: bool) -> String {
     format!("{} {word}", times_text(times, known))
 }
 
+/// The element types of what is communicated, which are the types that it is reduced in.
+fn elements(collective: &Collective) -> String {
+    let mut types: Vec<String> = Vec::new();
+    for array in &collective.arrays {
+        let element = array.element.to_string();
+        if !types.contains(&element) {
+            types.push(element);
+        }
+    }
+    types.join("+")
+}
+
 /// The user's line, the operation, and what is special about it.
 fn place(collective: &Collective) -> String {
     let mut words = vec![];
@@ -188,10 +204,10 @@ mod tests {
             report(MEGATRON).to_string(),
             "\
 collectives in one step of `jit_step` on mesh data=2 x model=4
-  kind        axes   times  bytes each  bytes a step  where
-  all-reduce  model      3     2.0 KiB       6.0 KiB  generate.py:108 dot_general (forward)
-  all-reduce  model      3     2.0 KiB       6.0 KiB  generate.py:108 dot_general (backward)
-  all-reduce  data       3     1.0 KiB       3.0 KiB  generate.py:108 dot_general (backward)
+  kind        axes   type  times  bytes each  bytes a step  where
+  all-reduce  model  f32       3     2.0 KiB       6.0 KiB  generate.py:108 dot_general (forward)
+  all-reduce  model  f32       3     2.0 KiB       6.0 KiB  generate.py:108 dot_general (backward)
+  all-reduce  data   f32       3     1.0 KiB       3.0 KiB  generate.py:108 dot_general (backward)
   all-reduce of at most 64 B each: 1 time, 4 B
   total all-reduce over model: 6 times, 12.0 KiB; a device sends 18.0 KiB
   total all-reduce over data: 4 times, 3.0 KiB; a device sends 3.0 KiB"
