@@ -19,6 +19,7 @@ mod networks;
 mod reductions;
 mod seams;
 mod sharded;
+mod shifted;
 mod slopes;
 mod split;
 mod training;

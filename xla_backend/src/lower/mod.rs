@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use shardax_core::split::{self, Entries, Splits};
-use shardax_core::{Constraint, Graph, Op, Source, TensorType, ValueId};
+use shardax_core::{Constraint, Equation, Graph, Op, Source, TensorType, ValueId};
 use shardax_pjrt::HostCalls;
 use shardax_sharding::{Layout, PartitionSpec, SpecFault};
 
@@ -273,6 +273,8 @@ struct Block<'a> {
     /// Of lookups in tables that are split along their rows.
     tables: Tables,
     shifts: Shifts,
+    /// What makes each value; empty on one device.
+    definitions: Vec<Option<&'a Equation>>,
     /// Products that are summed across devices in a wider type than they have.
     wide: FxHashSet<ValueId>,
 }
@@ -295,6 +297,7 @@ impl<'a> Block<'a> {
         let wide = product::summed_wide(graph, &finder, annotations);
         Block {
             wide,
+            definitions: finder.definitions,
             splits: finder.splits,
             sums,
             tables,

@@ -13,7 +13,7 @@ use super::partial::{Place, Wanted};
 use super::writer::{
     Array, Joined, List, Loc, Piece, Results, Ssa, Types, Writer, push, tensor_type,
 };
-use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read};
+use super::{Block, Lowering, Made, Named, Values, elementwise, gather, linalg, read, shift};
 
 impl Lowering<'_> {
     pub(super) fn equation(
@@ -187,6 +187,11 @@ impl Lowering<'_> {
                 smallvec![self.out.assign(loc, write)]
             }
         };
+        if let Some(spec) = shift::in_place(graph, equation, block, &self.annotations) {
+            let ty = graph.ty(equation.results[0]);
+            let text = self.annotations.statement(&spec, results[0], ty);
+            results = smallvec![self.assign(&text, loc)];
+        }
         if let Some(lookup) = &lookup {
             self.after_lookup(lookup, (graph, equation), &mut results, loc);
         }
