@@ -3,7 +3,7 @@
 //!
 //! The model is a stack of feed-forward layers, with an optimizer of one moment. Bytes are computed here from the shapes.
 
-use shardax::nn::{AttentionOptions, attention};
+use shardax::nn::{AttentionOptions, Rope, attention};
 use shardax::prelude::*;
 use shardax::train::{AdamW, Moments, accumulate};
 use shardax::xla::report::{Collective, CollectiveKind, CollectiveReport, Pass};
@@ -480,5 +480,75 @@ fn gradients_of_narrow_kernels_are_reduced_wide() {
     for layout in by_partitioner(Layout::ddp("data=8".parse().unwrap()).unwrap()) {
         let report = of_function(gradient, types(), &layout);
         assert_eq!(reduced(&report, "data"), ["f32"], "{report}");
+    }
+}
+
+/// Heads that are annotated after they are turned, or before too, of weights with a dimension of heads or without.
+#[derive(Clone, Module)]
+struct Heads<L = Tensor> {
+    #[shard(embed, heads, head_dim)]
+    weight: L,
+    #[shard(embed, heads)]
+    flat: L,
+    #[shard(heads, head_dim, embed)]
+    out: L,
+}
+
+#[test]
+fn annotations_reach_products_through_rotations() {
+    const HEADS: usize = 4;
+    let turned = |is_annotated_before: bool, interleaved: bool| {
+        let rope = Rope {
+            interleaved,
+            ..Rope::default()
+        };
+        let turn = move |x: Tensor| {
+            let heads =
+                |x: Tensor| x.shard(&["batch", "seq", "heads", "head_dim"].map(Dim::Logical));
+            let positions = Tensor::arange(DType::I32, x.size(1));
+            match is_annotated_before {
+                true => heads(rope.apply(heads(x), positions)),
+                false => heads(rope.apply(x, positions)),
+            }
+        };
+        move |heads: Heads, x: Tensor| {
+            let stream = |x: Tensor| x.shard(&["batch", "seq", "embed"].map(Dim::Logical));
+            let loss = |heads: Heads| {
+                let x = stream(x);
+                let q = turn(einsum("bse,ehd->bshd", &[x, heads.weight]));
+                let k = turn(
+                    x.dot(heads.flat)
+                        .reshape(&[BATCH, SEQ, HEADS, EMBED / HEADS]),
+                );
+                stream(einsum("bshd,hde->bse", &[(q * k).tanh(), heads.out]))
+                    .square()
+                    .mean(..)
+            };
+            grad(loss)(heads)
+        }
+    };
+    let types = || {
+        let ty = |shape: &[usize]| TensorType::new(DType::BF16, shape);
+        let heads = Heads {
+            weight: ty(&[EMBED, HEADS, EMBED / HEADS]),
+            flat: ty(&[EMBED, EMBED]),
+            out: ty(&[HEADS, EMBED / HEADS, EMBED]),
+        };
+        (heads, ty(&[BATCH, SEQ, EMBED]))
+    };
+    let layout = Layout::megatron_sp("data=2,model=4".parse().unwrap()).unwrap();
+    for layout in by_partitioner(layout) {
+        for interleaved in [false, true] {
+            let totals = [true, false].map(|before| {
+                let report = of_function(turned(before, interleaved), types(), &layout);
+                let totals = report.totals().into_iter();
+                totals
+                    .map(|t| (t.kind.name(), t.axes, t.payload_bytes))
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(totals[0], totals[1], "{layout}");
+            let is_exchanged = totals[1].iter().any(|(kind, ..)| *kind == "all-to-all");
+            assert!(!is_exchanged, "{totals:?}");
+        }
     }
 }

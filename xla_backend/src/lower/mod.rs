@@ -24,6 +24,7 @@ mod product;
 mod scan;
 mod sharding;
 mod shift;
+mod sink;
 mod window;
 mod writer;
 
@@ -47,6 +48,7 @@ use names::Locations;
 use partial::{Finder, Sums, Wanted};
 use sharding::{Annotations, LeafOf};
 use shift::Shifts;
+use sink::Sunk;
 pub(crate) use writer::tensor_type;
 use writer::{Ssa, Types, Writer};
 
@@ -277,6 +279,8 @@ struct Block<'a> {
     definitions: Vec<Option<&'a Equation>>,
     /// Products that are summed across devices in a wider type than they have.
     wide: FxHashSet<ValueId>,
+    /// Products of which an annotation further on says where they lie.
+    sunk: Sunk,
 }
 
 impl<'a> Block<'a> {
@@ -295,8 +299,10 @@ impl<'a> Block<'a> {
         let tables = lookup::tables(graph, &finder.definitions, &finder.splits, &resolve);
         let shifts = shift::shifts(graph, &finder.definitions, &finder.splits);
         let wide = product::summed_wide(graph, &finder, annotations);
+        let sunk = sink::sunk(graph, &finder, annotations);
         Block {
             wide,
+            sunk,
             definitions: finder.definitions,
             splits: finder.splits,
             sums,

@@ -187,7 +187,9 @@ impl Lowering<'_> {
                 smallvec![self.out.assign(loc, write)]
             }
         };
-        if let Some(spec) = shift::in_place(graph, equation, block, &self.annotations) {
+        let stated = shift::in_place(graph, equation, block, &self.annotations);
+        let stated = stated.or_else(|| block.sunk.get(&equation.results[0]).cloned());
+        if let Some(spec) = stated {
             let ty = graph.ty(equation.results[0]);
             let text = self.annotations.statement(&spec, results[0], ty);
             results = smallvec![self.assign(&text, loc)];

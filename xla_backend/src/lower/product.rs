@@ -6,7 +6,7 @@
 //! that is used in bf16. Gradients that are annotated as such are in `partial/`.
 
 use rustc_hash::FxHashSet;
-use shardax_core::{DType, DotDims, Equation, Graph, Op, TensorType, ValueId};
+use shardax_core::{Binary, DType, DotDims, Equation, Graph, Op, TensorType, ValueId};
 use shardax_sharding::ReductionType;
 
 use super::Lowering;
@@ -43,20 +43,26 @@ pub(super) fn summed_wide(
     products.map(|equation| equation.results[0]).collect()
 }
 
-/// Whether the only use of a value is to be converted to a wider type.
+/// Whether the only use of a value is to be converted to a wider type, and not to be narrowed again after it
+/// was added to others, as cotangents of activations are.
 fn is_widened(graph: &Graph, finder: &Finder, mut value: ValueId) -> bool {
+    let mut is_wide = false;
     while let Some(user) = finder.only_user(value) {
         match &user.op {
             Op::Convert(to) => {
-                return to.is_float() && to.bits() > graph.ty(value).dtype.bits();
+                let bits = graph.ty(value).dtype.bits();
+                if !to.is_float() || to.bits() < bits {
+                    return false;
+                }
+                is_wide |= to.bits() > bits;
             }
-            Op::Transpose(_) | Op::Reshape(_) | Op::Shard(_) | Op::Name(_) => {
-                value = user.results[0];
-            }
-            _ => return false,
+            Op::Binary(Binary::Add) if is_wide => {}
+            Op::Transpose(_) | Op::Reshape(_) | Op::Shard(_) | Op::Name(_) => {}
+            _ => return is_wide,
         }
+        value = user.results[0];
     }
-    false
+    is_wide
 }
 
 impl Lowering<'_> {
