@@ -32,9 +32,9 @@ pub use shardax_sharding::{
 pub use shardax_train as train;
 pub use shardax_xla as xla;
 pub use shardax_xla::{
-    AheadOptions, AheadProgram, Array, ArrayTree, CheckOptions, Jit, LayoutCheck, LayoutRow,
-    LayoutTable, Program, Reshard, Runtime, Shard, Sharding, Tolerance, TypeTree, Verdict,
-    check_function, check_layouts, jit,
+    Advice, AheadOptions, AheadProgram, Array, ArrayTree, CheckOptions, Jit, LayoutCheck,
+    LayoutRow, LayoutTable, Program, Reshard, Runtime, Shard, Sharding, Tolerance, TypeTree,
+    Verdict, check_function, check_layouts, jit, set_advice_hook, silence_advice,
 };
 
 /// What most programs import.

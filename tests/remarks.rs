@@ -51,6 +51,8 @@ fn a_rule_for_a_misspelled_name_is_remarked() {
     assert_eq!(
         program.remarks(),
         [
+            "nothing of the program is split: each of 8 devices computes all of it, as the layout has no rule for any \
+             dimension that it names",
             "no dimension is called `mpl`, for which the layout has a rule, and it has none for `mlp`: \
              are they meant to be the same?"
         ]

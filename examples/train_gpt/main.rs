@@ -99,9 +99,6 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let types = state.types();
     let program = step.compile((types, TensorType::new(DType::I32, [batch, window])))?;
     writeln!(out, "{}", program.collectives()?)?;
-    for remark in program.remarks() {
-        writeln!(out, "note: {remark}")?;
-    }
 
     // 5. Steps are launched without waiting, each on the state that the one before gives up.
     let mut progress = Progress::new(steps);

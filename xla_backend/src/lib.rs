@@ -23,7 +23,7 @@ pub use check::{
     AxisTraffic, CheckOptions, DeviceBytes, Difference, LayoutCheck, LayoutRow, LayoutTable,
     Measured, Quantity, Tolerance, Verdict, check_function, check_layouts,
 };
-pub use compiled::{Input, Output};
+pub use compiled::{Advice, Input, Output, set_advice_hook, silence_advice};
 pub use error::{Error, Result};
 pub use jit::{Jit, NamedSharding, Program, jit};
 pub use lower::LayoutFault;

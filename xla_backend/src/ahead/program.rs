@@ -8,7 +8,7 @@ use shardax_core::Graph;
 use shardax_pjrt::child::Compiled;
 use shardax_sharding::{Cluster, Layout};
 
-use crate::compiled::{CompiledFrom, Input, Output};
+use crate::compiled::{CompiledFrom, Input, Output, remarks};
 use crate::error::Result;
 use crate::lower::Module;
 use crate::report::{
@@ -130,6 +130,11 @@ impl AheadProgram {
     /// As for [`AheadProgram::optimized`].
     pub fn report(&self) -> Result<Report> {
         self.report_with(self.inner.report)
+    }
+
+    /// As [`Program::remarks`](crate::Program::remarks).
+    pub fn remarks(&self) -> Vec<String> {
+        remarks(&self.inner.inputs, &self.inner.graph, &self.inner.layout)
     }
 
     /// [`AheadProgram::report`] with other thresholds than those of

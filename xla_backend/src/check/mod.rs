@@ -115,7 +115,7 @@ pub fn check_function<Signature, F: Function<Signature>>(
     options: CheckOptions,
 ) -> Result<LayoutTable> {
     let observe = |layout: &Layout| {
-        let step = jit(|args: F::Args| f.apply(args)).layout(layout);
+        let step = jit(|args: F::Args| f.apply(args)).layout(layout).quiet();
         let step = configured(step, &options);
         let start = Instant::now();
         let program = step.compile_like(&args)?;
@@ -215,7 +215,7 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
             gradients.visit_leaves(&mut Path::root(), &mut |_, g: &Tensor| listed.push(*g));
             (state, loss, listed)
         };
-        let step = jit(listed).name("step").layout(layout).donate(&[0]);
+        let step = jit(listed).name("step").layout(layout).donate(&[0]).quiet();
         let step = configured(step, &self.options);
         let start = Instant::now();
         let program = step.compile_like(&(copy(&self.state), copy(first)))?;

@@ -1,6 +1,7 @@
 //! What a compiled program takes and gives, and what it tells of itself, whether it runs here or was compiled for a cluster
 //! that is not there.
 
+mod advice;
 mod remarks;
 mod told;
 
@@ -10,8 +11,10 @@ use shardax_core::{Dim, Role, TensorType};
 use shardax_sharding::Note;
 
 use crate::array::Sharding;
+pub(crate) use advice::Compiled;
+pub use advice::{Advice, set_advice_hook, silence_advice};
 pub(crate) use remarks::remarks;
-pub(crate) use told::{CompiledFrom, check_strict};
+pub(crate) use told::CompiledFrom;
 
 /// An argument of a program.
 #[derive(Clone, Debug)]
@@ -33,6 +36,11 @@ pub struct Input {
 impl Input {
     pub(crate) fn described(&self) -> String {
         described("argument", &self.path, &self.ty)
+    }
+
+    /// Its path and its type.
+    fn short(&self) -> String {
+        described("", &self.path, &self.ty).trim_start().to_owned()
     }
 }
 

@@ -13,6 +13,11 @@ use super::Input;
 /// Up to this size an argument is a step counter, a rate or a key, and belongs on every device.
 const SMALL: usize = 64;
 
+/// Names of the dimensions of a transformer, which presets have rules for whether a program has them or not.
+const USUAL: [&str; 8] = [
+    "batch", "seq", "embed", "mlp", "vocab", "heads", "kv_heads", "head_dim",
+];
+
 /// The remarks on a program, a sentence each.
 pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<String> {
     let devices = layout.mesh().device_count();
@@ -23,19 +28,119 @@ pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<S
     for input in inputs {
         let what = input.described();
         remarks.extend(input.notes.iter().map(|note| format!("{what}: {note}")));
-        let is_meant = layout.overridden(input.role, &input.path).is_some();
-        let whole = input.sharding.spec().is_replicated(layout.mesh()) && !is_meant;
-        if whole && input.dims.is_none() && input.ty.host_bytes() > SMALL {
-            remarks.push(format!(
-                "{what} is whole on each of {devices} devices, for it has no annotation: if it is \
-                 to be split, name its dimensions with `#[shard(...)]`"
-            ));
-        }
     }
-    remarks.extend(misspelled(inputs, graph, layout));
+    remarks.extend(whole(inputs, layout, devices));
+    remarks.extend(undivided(inputs, graph, layout, devices));
+    let misspelled = misspelled(inputs, graph, layout);
+    if misspelled.is_empty() {
+        remarks.extend(unused(inputs, graph, layout));
+    }
+    remarks.extend(misspelled);
     remarks.extend(unmatched(inputs, layout));
     remarks.extend(unnamed(graph, layout));
     remarks
+}
+
+/// Arguments that nobody annotated, and that every device holds.
+fn whole(inputs: &[Input], layout: &Layout, devices: usize) -> Option<String> {
+    let is_whole = |input: &&Input| {
+        input.sharding.spec().is_replicated(layout.mesh())
+            && layout.overridden(input.role, &input.path).is_none()
+            && input.dims.is_none()
+            && input.ty.host_bytes() > SMALL
+    };
+    let found: Vec<&Input> = inputs.iter().filter(is_whole).collect();
+    let (what, are, have, them, their) = match &found[..] {
+        [] => return None,
+        [input] => (input.described(), "is", "it has", "it is", "its"),
+        [first, second, others @ ..] => {
+            let mut what = format!("arguments {} and {}", first.short(), second.short());
+            if !others.is_empty() {
+                what = format!(
+                    "arguments {}, {} and {} more",
+                    first.short(),
+                    second.short(),
+                    others.len()
+                );
+            }
+            (what, "are", "they have", "they are", "their")
+        }
+    };
+    Some(format!(
+        "{what} {are} whole on each of {devices} devices, for {have} no annotation: if {them} to be split, name \
+         {their} dimensions with `#[shard(...)]`"
+    ))
+}
+
+/// A program that every device computes from beginning to end.
+fn undivided(inputs: &[Input], graph: &Graph, layout: &Layout, devices: usize) -> Option<String> {
+    let is_split = |input: &Input| !input.sharding.spec().is_replicated(layout.mesh());
+    let has_work = inputs.iter().any(|input| input.ty.host_bytes() > SMALL);
+    let is_undivided = has_work && !inputs.iter().any(is_split) && !divides(graph, layout);
+    is_undivided.then(|| {
+        format!(
+            "nothing of the program is split: each of {devices} devices computes all of it, as the layout has no rule for \
+             any dimension that it names"
+        )
+    })
+}
+
+/// Whether anything inside of a graph is split, by an annotation or in a manual region.
+fn divides(graph: &Graph, layout: &Layout) -> bool {
+    graph.equations().iter().any(|equation| {
+        let splits = match &equation.op {
+            Op::Manual(_) => true,
+            Op::Shard(constraint) => {
+                let shape = &graph.ty(equation.operands[0]).shape;
+                let resolved = layout.resolve(constraint.role, &constraint.dims, shape);
+                resolved.is_ok_and(|resolved| !resolved.spec.is_replicated(layout.mesh()))
+            }
+            Op::Name(of) => layout.constraint_of(&of.name).is_some(),
+            _ => false,
+        };
+        splits
+            || equation
+                .op
+                .regions()
+                .iter()
+                .any(|(_, region)| divides(region, layout))
+    })
+}
+
+/// Rules for names of a user's own that no dimension has. Presets have rules for the names of a whole
+/// transformer, and a program that takes nothing, such as initialization, has no batch.
+fn unused(inputs: &[Input], graph: &Graph, layout: &Layout) -> Option<String> {
+    if !inputs.iter().any(|input| input.ty.host_bytes() > SMALL) {
+        return None;
+    }
+    let names = names_of(inputs, graph);
+    let found: BTreeSet<&str> = layout.names().collect();
+    let is_unused = |rule: &&&str| !names.contains(**rule) && !USUAL.contains(*rule);
+    let found: Vec<String> = found
+        .iter()
+        .filter(is_unused)
+        .map(|rule| format!("`{rule}`"))
+        .collect();
+    match &found[..] {
+        [] => None,
+        [rule] => Some(format!(
+            "no dimension of the program is called {rule}, for which the layout has a rule"
+        )),
+        rules => Some(format!(
+            "no dimensions of the program are called {}, for which the layout has rules",
+            rules.join(", ")
+        )),
+    }
+}
+
+/// The names that annotations give to dimensions.
+fn names_of(inputs: &[Input], graph: &Graph) -> BTreeSet<&'static str> {
+    let mut names = BTreeSet::new();
+    for input in inputs {
+        collect(input.dims.iter().flatten(), &mut names);
+    }
+    annotated(graph, &mut names);
+    names
 }
 
 /// Overrides by paths that no argument has.
@@ -130,11 +235,7 @@ fn named<'a>(graph: &'a Graph, names: &mut BTreeSet<&'a str>) {
 
 /// Rules that no annotation follows, where one has nearly the same name and no rule.
 fn misspelled(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<String> {
-    let mut names = BTreeSet::new();
-    for input in inputs {
-        collect(input.dims.iter().flatten(), &mut names);
-    }
-    annotated(graph, &mut names);
+    let names = names_of(inputs, graph);
     let rules: BTreeSet<&str> = layout.names().collect();
     let unruled: Vec<&str> = names.difference(&rules).copied().collect();
     rules

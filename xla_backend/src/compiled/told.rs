@@ -5,11 +5,11 @@ use shardax_core::Graph;
 use shardax_sharding::{Layout, Role};
 
 use super::{Input, Output, remarks};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lower::Module;
 use crate::report::{
     CollectiveReport, HloModule, MemoryReport, Placed, Report, ReportOptions, Subject, TracedFrom,
-    WarningKind, set_place,
+    set_place,
 };
 
 /// What a program was compiled from, and where its arguments and results lie.
@@ -79,24 +79,4 @@ impl CompiledFrom<'_> {
         report.remarks = remarks(self.inputs, self.graph, self.layout);
         Ok(report)
     }
-}
-
-/// An error if the report of a program has warnings of these kinds, which the user has made errors.
-pub(crate) fn check_strict(
-    program: &str,
-    kinds: &[WarningKind],
-    report: impl FnOnce() -> Result<Report>,
-) -> Result<()> {
-    if kinds.is_empty() {
-        return Ok(());
-    }
-    let report = report()?;
-    let warnings: Vec<_> = report.warnings_of(kinds).cloned().collect();
-    if warnings.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Strict {
-        program: program.to_owned(),
-        warnings,
-    })
 }

@@ -16,7 +16,7 @@ use super::program::{Inner, Program, Specialized, no_faults};
 use crate::ahead::{self, AheadOptions, AheadProgram, Job};
 use crate::array::Sharding;
 use crate::array::{intern_sharding, intern_type};
-use crate::compiled::{Input, Output, check_strict, described};
+use crate::compiled::{Input, Output, described};
 use crate::error::{Error, Result};
 use crate::lower::{self, Argument, LayoutFault, Module};
 use crate::runtime::Runtime;
@@ -110,7 +110,8 @@ pub(super) fn compile_ahead<S, F: Function<S>>(
             from_cache,
         }),
     };
-    check_strict(&options.name, &options.strict, || program.report())?;
+    let look = options.compiled();
+    look.look_at(|| program.remarks(), || program.report())?;
     Ok(program)
 }
 

@@ -21,7 +21,7 @@ use shardax_sharding::{Cluster, Layout};
 use crate::ahead::{AheadOptions, AheadProgram};
 use crate::array::intern_type;
 use crate::array::{Array, try_replace};
-use crate::compiled::{check_strict, described};
+use crate::compiled::{Compiled, described};
 use crate::error::Result;
 use crate::report::{ReportOptions, WarningKind};
 use crate::runtime::Runtime;
@@ -63,6 +63,7 @@ pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
             xla: Vec::new(),
             report: ReportOptions::default(),
             strict: Vec::new(),
+            quiet: false,
         },
         programs: RwLock::new(Vec::new()),
     }
@@ -91,6 +92,19 @@ struct Options {
     report: ReportOptions,
     /// Warnings that are errors.
     strict: Vec<WarningKind>,
+    /// Whether nothing is told of compiled programs.
+    quiet: bool,
+}
+
+impl Options {
+    fn compiled(&self) -> Compiled<'_> {
+        Compiled {
+            name: &self.name,
+            layout: &self.layout,
+            strict: &self.strict,
+            quiet: self.quiet,
+        }
+    }
 }
 
 impl<S, F: Function<S>> Jit<S, F> {
@@ -153,6 +167,12 @@ impl<S, F: Function<S>> Jit<S, F> {
     #[must_use]
     pub fn strict(self, kinds: impl IntoIterator<Item = WarningKind>) -> Self {
         self.with(|options| options.strict = kinds.into_iter().collect())
+    }
+
+    /// Tells nothing by itself of the programs compiled; see [`set_advice_hook`](crate::set_advice_hook).
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        self.with(|options| options.quiet = true)
     }
 
     /// Sets what reports and [`Jit::strict`] look for.
@@ -390,7 +410,9 @@ impl<S, F: Function<S>> Jit<S, F> {
         retrace::log(&self.options.name, &retraced);
         let options = &self.options;
         let compiled = compile::compile(&self.f, args, signature, (options, runtime), retraced)?;
-        check_strict(&options.name, &options.strict, || compiled.program.report())?;
+        let program = &compiled.program;
+        let look = options.compiled();
+        look.look_at(|| program.remarks(), || program.report())?;
         Ok(self.add(compiled))
     }
 
