@@ -11,7 +11,13 @@ const TEMPERATURE: f64 = 0.7;
 ///
 /// The model reads the window, the next token is drawn from what it expects, and the window moves on
 /// by one. All of it is one program: the loop runs on the devices.
-pub(crate) fn sample(model: Gpt, window: Tensor, key: Key, count: usize) -> Tensor {
+#[shard]
+pub(crate) fn sample(
+    model: Gpt,
+    #[shard(batch, _)] window: Tensor,
+    key: Key,
+    count: usize,
+) -> Tensor {
     let draw = |window: Tensor, i: Tensor| {
         let last = model.hidden(window).index(1, window.size(1) - 1);
         let next = key
