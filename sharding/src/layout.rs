@@ -60,6 +60,8 @@ pub struct Layout {
     /// What is said of named values.
     constrained: Vec<Constrained>,
     reductions: Reductions,
+    /// Axes of manual regions around, which annotations in there are not about.
+    away: Vec<String>,
 }
 
 impl Layout {
@@ -76,6 +78,7 @@ impl Layout {
             overrides: Vec::new(),
             constrained: Vec::new(),
             reductions: Reductions::default(),
+            away: Vec::new(),
         }
     }
 
@@ -206,7 +209,7 @@ impl Layout {
         said.unwrap_or(ReductionType::Own)
     }
 
-    /// The same layout, none of whose rules names these axes or parts of them.
+    /// The same layout, none of whose rules names these axes or parts of them, nor does an annotation.
     ///
     /// What holds inside of a manual region over them: along those axes, every device has its own
     /// block already.
@@ -230,6 +233,8 @@ impl Layout {
         for axes in axes.chain(every).chain(entries) {
             axes.retain(|axis| !names.iter().any(|name| overlap(name, axis)));
         }
+        let names = names.iter().map(|&name| name.to_owned());
+        layout.away.extend(names);
         layout
     }
 
@@ -274,6 +279,11 @@ impl Layout {
             (Every::Gradient, &self.every_gradient),
             (Every::State, &self.every_state),
         ]
+    }
+
+    /// The axes that [`Layout::without_axes`] took away.
+    pub(crate) fn away(&self) -> &[String] {
+        &self.away
     }
 
     pub(crate) fn reductions(&self) -> &Reductions {

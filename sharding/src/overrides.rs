@@ -411,6 +411,9 @@ mod tests {
                 "scores -> P(_)   (values of that name)",
             ]
         );
+        let dims = [Dim::Mesh(&["data", "model"]), Dim::Mesh(&["data"])];
+        let annotated = inside.resolve(Role::Activation, &dims, &[8, 3]).unwrap();
+        assert_eq!(annotated.spec.to_string(), r#"P("model", _)"#);
     }
 
     #[test]

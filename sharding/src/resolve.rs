@@ -154,7 +154,11 @@ impl Layout {
             Dim::Unsharded => Axes::default(),
             Dim::Open => Axes::default().open(),
             Dim::Mesh(_) if self.mesh().axes().is_empty() => Axes::default(),
-            Dim::Mesh(axes) => Axes::from(axes),
+            Dim::Mesh(axes) => {
+                let mut axes = Axes::from(axes);
+                axes.retain(|axis| !self.away().iter().any(|away| overlap(away, axis)));
+                axes
+            }
             Dim::Logical(name) => {
                 let rule = self.rules().get(name);
                 rule.and_then(|rule| rule.axes.clone()).unwrap_or_default()

@@ -11,6 +11,7 @@ mod determinants;
 mod eight_bits;
 mod elementwise;
 mod extrema;
+mod grouped;
 mod guards;
 mod indexing;
 mod lengths;

@@ -5,7 +5,7 @@ use shardax::random::Key;
 use shardax::xla::Error;
 use shardax::{all_gather_invariant, broadcast_from, pmin};
 
-use crate::{counted, layout, layouts};
+use crate::{close, counted, layout, layouts};
 
 fn split() -> PartitionSpec {
     PartitionSpec::new(("data",))
@@ -35,7 +35,7 @@ fn nothing_in_and_nothing_out() {
             x
         };
         let found = jit(nothing).layout(&layout).call(counted(&[8])).unwrap();
-        crate::close(
+        close(
             &found.to_vec().unwrap(),
             &counted(&[8]).to_vec::<f32>().unwrap(),
         );
@@ -233,7 +233,7 @@ fn axes_that_are_not_used_and_arguments_that_are_not_read() {
         let (sum, (gx, gy)) = jit(f).layout(&layout).call(args).unwrap();
         let rows: Vec<f32> = counted(&[3, 4]).to_vec().unwrap();
         let sums: Vec<f32> = rows.chunks(4).map(|row| row.iter().sum()).collect();
-        crate::close(&sum.to_vec().unwrap(), &sums);
+        close(&sum.to_vec().unwrap(), &sums);
         assert_eq!(gx.to_vec::<f32>().unwrap(), [1.0; 12]);
         assert_eq!(gy.to_vec::<f32>().unwrap(), [0.0; 2]);
     }
@@ -372,11 +372,11 @@ fn whole_operations_on_blocks() {
     let wanted = jit(both(each)).call(counted(&[32])).unwrap();
     for layout in layouts("data=8") {
         let found = jit(both(f)).layout(&layout).call(counted(&[32])).unwrap();
-        crate::close(
+        close(
             &found.0.to_vec().unwrap(),
             &wanted.0.to_vec::<f32>().unwrap(),
         );
-        crate::close(
+        close(
             &found.1.to_vec().unwrap(),
             &wanted.1.to_vec::<f32>().unwrap(),
         );
@@ -393,4 +393,25 @@ fn axes_of_size_one_do_not_count() {
     }
     let partly = layout("data=4,model=2").partitioner(Partitioner::Gspmd);
     assert!(jit(f).layout(&partly).call(array(&[1f32; 8])).is_err());
+}
+
+/// An annotation that names an axis of the region is about the others: the same function is used inside and outside.
+#[test]
+fn annotations_leave_out_the_axes_of_the_region() {
+    let annotated = |x: Tensor| x.shard(&[Dim::Mesh(&["data", "model"]), Dim::Unsharded]) * 2.0;
+    let rows = || PartitionSpec::new(("data", ()));
+    let f = |x: Tensor| manual("data", rows(), rows(), annotated)(annotated(x));
+    let all = |x: Tensor| {
+        let axes = ["data", "model"];
+        let rows = || PartitionSpec::new((("data", "model"), ()));
+        manual(axes, rows(), rows(), annotated)(annotated(x))
+    };
+    let x = counted(&[16, 3]);
+    let plain: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|x| x * 4.0).collect();
+    let found = jit(f).layout(&layout("data=2,model=4")).call(x.clone()).unwrap();
+    close(&found.to_vec::<f32>().unwrap(), &plain);
+    for layout in layouts("data=2,model=4") {
+        let found = jit(all).layout(&layout).call(x.clone()).unwrap();
+        close(&found.to_vec::<f32>().unwrap(), &plain);
+    }
 }

@@ -111,8 +111,9 @@ impl Lowering<'_> {
             }
             Op::Conv(conv) => {
                 let is_wide = block.wide.contains(&equation.results[0]);
+                let summed = self.summed_by_all(conv, equation.operands[0], block);
                 smallvec![self.product(graph, equation, is_wide, loc, |of, types| {
-                    of.conv(conv, [x[0], x[1]], types, loc)
+                    of.conv((conv, summed), [x[0], x[1]], types, loc)
                 })]
             }
             // XLA's CPU compiler loses numbers on this way in one step.

@@ -4,12 +4,12 @@
 //! aborts, for many strides, paddings, dilations and groups. So these dimensions are stated to be
 //! whole, on operands and results; the others are left to it.
 
-use shardax_core::{Conv, ConvLayout, Reducer, TensorType, Window};
+use shardax_core::{Conv, ConvLayout, Reducer, TensorType, ValueId, Window};
 use shardax_sharding::{Axes, PartitionSpec};
 
-use super::Lowering;
 use super::elementwise::{neutral, reducer_name};
 use super::writer::{Array, List, Loc, Ssa, tensor_type};
+use super::{Block, Lowering};
 
 /// `[b, f, 0, 1]`
 fn layout(layout: &ConvLayout, [batch, feature]: [&str; 2]) -> String {
@@ -23,27 +23,43 @@ fn layout(layout: &ConvLayout, [batch, feature]: [&str; 2]) -> String {
     format!("[{}]", names.join(", "))
 }
 
+/// Left to the partitioner, or whole.
+fn open_if(is_open: bool) -> Axes {
+    match is_open {
+        true => Axes::default().open(),
+        false => Axes::default(),
+    }
+}
+
 impl Lowering<'_> {
+    /// A convolution; `summed` is [`Self::summed_by_all`].
     pub(super) fn conv(
         &mut self,
-        conv: &Conv,
+        (conv, summed): (&Conv, Axes),
         [lhs, rhs]: [Ssa; 2],
         [lhs_type, rhs_type, result]: [&TensorType; 3],
         loc: Loc,
     ) -> Ssa {
         let (features, batches) = (conv.feature_groups > 1, conv.batch_groups > 1);
         // What groups cut through is whole too.
-        let lhs_open = [(conv.lhs.batch, !batches), (conv.lhs.feature, !features)];
-        let rhs_open = [
-            (conv.rhs.batch, !features && !batches),
-            (conv.rhs.feature, !features),
+        let summed = match batches {
+            true => summed,
+            false => open_if(!features),
+        };
+        let lhs_lies = [
+            (conv.lhs.batch, open_if(!batches)),
+            (conv.lhs.feature, summed.clone()),
         ];
-        let out_open = [
-            (conv.out.batch, !batches),
-            (conv.out.feature, !features && !batches),
+        let rhs_lies = [
+            (conv.rhs.batch, open_if(!features && !batches)),
+            (conv.rhs.feature, summed),
         ];
-        let lhs = self.open_only(&lhs_open, lhs, lhs_type, loc);
-        let rhs = self.open_only(&rhs_open, rhs, rhs_type, loc);
+        let out_lies = [
+            (conv.out.batch, open_if(!batches)),
+            (conv.out.feature, open_if(!features && !batches)),
+        ];
+        let lhs = self.lies_whole_but(&lhs_lies, lhs, lhs_type, loc);
+        let rhs = self.lies_whole_but(&rhs_lies, rhs, rhs_type, loc);
         let padding: Vec<String> = conv
             .padding
             .iter()
@@ -67,17 +83,38 @@ impl Lowering<'_> {
             tensor_type(result),
         );
         let found = self.assign(&text, loc);
-        self.open_only(&out_open, found, result, loc)
+        self.lies_whole_but(&out_lies, found, result, loc)
     }
 
-    /// States that a value is whole in every dimension that is not listed as open.
-    fn open_only(&mut self, open: &[(usize, bool)], value: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
+    /// What splits the features that a convolution sums, if that is all devices.
+    ///
+    /// In the gradient of a kernel with groups these stand beside groups of the batch, and the partitioner adds up what they
+    /// give over all devices, not over those that split them. So they are split over all, or whole.
+    pub(super) fn summed_by_all(&self, conv: &Conv, lhs: ValueId, block: &Block) -> Axes {
+        let split = block.split(lhs);
+        let axes = split.get(conv.lhs.feature).cloned().unwrap_or_default();
+        let parts = self.annotations.parts(&axes);
+        let devices: usize = parts.iter().map(|part| part.size).product();
+        match devices == self.annotations.device_count() {
+            true => axes,
+            false => Axes::default(),
+        }
+    }
+
+    /// States that a value is whole in every dimension but those listed, which lie as told.
+    fn lies_whole_but(
+        &mut self,
+        listed: &[(usize, Axes)],
+        value: Ssa,
+        ty: &TensorType,
+        loc: Loc,
+    ) -> Ssa {
         if self.annotations.is_single() {
             return value;
         }
-        let entry = |d: usize| match open.contains(&(d, true)) {
-            true => Axes::default().open(),
-            false => Axes::default(),
+        let entry = |d: usize| {
+            let told = listed.iter().find(|(dim, _)| *dim == d);
+            told.map(|(_, axes)| axes.clone()).unwrap_or_default()
         };
         let spec = PartitionSpec::from_iter((0..ty.rank()).map(entry));
         let text = self.annotations.statement(&spec, value, ty);
@@ -104,8 +141,10 @@ impl Lowering<'_> {
                 && window.padding[d] == (0, 0)
                 && window.base_dilation[d] == 1
         };
-        let open: Vec<(usize, bool)> = (0..operand.rank()).map(|d| (d, still(d))).collect();
-        let x = self.open_only(&open, x, operand, loc);
+        let open: Vec<(usize, Axes)> = (0..operand.rank())
+            .map(|d| (d, open_if(still(d))))
+            .collect();
+        let x = self.lies_whole_but(&open, x, operand, loc);
         let padding = window.padding.iter();
         let padding: Vec<String> = padding
             .map(|(low, high)| format!("[{low}, {high}]"))
@@ -130,6 +169,6 @@ impl Lowering<'_> {
             tensor_type(result),
         );
         let found = self.assign(&text, loc);
-        self.open_only(&open, found, result, loc)
+        self.lies_whole_but(&open, found, result, loc)
     }
 }

@@ -152,7 +152,8 @@ impl Lowering<'_> {
                 let [lhs, rhs] = [0, 1].map(|i| place.graph.ty(equation.operands[i]));
                 let ty = place.graph.ty(equation.results[0]);
                 let ty = TensorType::new(sum.wide.map_or(ty.dtype, |[wide, _]| wide), &ty.shape);
-                (self.conv(conv, values, [lhs, rhs, &ty], loc), ty)
+                let summed = self.summed_by_all(conv, equation.operands[0], place.block);
+                (self.conv((conv, summed), values, [lhs, rhs, &ty], loc), ty)
             }
             Term::Scatter {
                 equation,
