@@ -18,11 +18,7 @@ fn gradients_of_grouped_kernels_are_summed_over_the_batch_alone() -> Result<()> 
     ];
     for p in [Partitioner::Shardy, Partitioner::Gspmd] {
         for (name, options, kernel) in &cases {
-            for dims in [
-                [&["b"][..], &[]],
-                [&["a", "b"], &[]],
-                [&["a"], &["b"]],
-            ] {
+            for dims in [[&["b"][..], &[]], [&["a", "b"], &[]], [&["a"], &["b"]]] {
                 let f = move |v: (Tensor, Tensor)| {
                     let v0 =
                         v.0.shard(&[Dim::Mesh(dims[0]), Dim::Mesh(dims[1]), Dim::Unsharded]);

@@ -11,6 +11,7 @@ mod determinants;
 mod eight_bits;
 mod elementwise;
 mod extrema;
+mod fourier;
 mod grouped;
 mod guards;
 mod indexing;

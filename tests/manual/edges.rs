@@ -408,7 +408,10 @@ fn annotations_leave_out_the_axes_of_the_region() {
     };
     let x = counted(&[16, 3]);
     let plain: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|x| x * 4.0).collect();
-    let found = jit(f).layout(&layout("data=2,model=4")).call(x.clone()).unwrap();
+    let found = jit(f)
+        .layout(&layout("data=2,model=4"))
+        .call(x.clone())
+        .unwrap();
     close(&found.to_vec::<f32>().unwrap(), &plain);
     for layout in layouts("data=2,model=4") {
         let found = jit(all).layout(&layout).call(x.clone()).unwrap();

@@ -52,13 +52,46 @@ pub(super) fn triangular_solve(
     push!(out, "\"stablehlo.triangular_solve\"(" operands ") <{" numbers "}> : " functional);
 }
 
-pub(super) fn fft(out: &mut String, fft: &Fft, operand: &dyn Piece, functional: &dyn Piece) {
-    let kind = match fft.kind {
+impl Lowering<'_> {
+    /// A Fourier transform. The CPU's wants dimensions in their order in memory, which gathers before it may change.
+    pub(super) fn fft(&mut self, fft: &Fft, types: [&TensorType; 2], x: Ssa, loc: Loc) -> Ssa {
+        let is_constrained = self.on_host && !self.annotations.is_single();
+        let x = match is_constrained {
+            true => self.in_order(x, types[0], loc),
+            false => x,
+        };
+        let [from, to] = types.map(tensor_type);
+        let text = format!(
+            "stablehlo.fft {x}, type = {}, length = {} : ({from}) -> {to}",
+            kind_name(fft.kind),
+            List(&fft.lengths)
+        );
+        let found = self.assign(&text, loc);
+        match is_constrained {
+            true => self.in_order(found, types[1], loc),
+            false => found,
+        }
+    }
+
+    /// A value of which the last dimension varies fastest in memory.
+    fn in_order(&mut self, x: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
+        let rank = ty.rank();
+        let order: Vec<String> = (0..rank).rev().map(|d| d.to_string()).collect();
+        let order = format!("[dense<[{}]> : tensor<{rank}xindex>]", order.join(", "));
+        let ty = tensor_type(ty);
+        let text = format!(
+            "stablehlo.custom_call @LayoutConstraint({x}) {{operand_layouts = {order}, \
+             result_layouts = {order}}} : ({ty}) -> {ty}"
+        );
+        self.assign(&text, loc)
+    }
+}
+
+fn kind_name(kind: FftKind) -> &'static str {
+    match kind {
         FftKind::Fft => "FFT",
         FftKind::Ifft => "IFFT",
         FftKind::Rfft => "RFFT",
         FftKind::Irfft => "IRFFT",
-    };
-    push!(out, "stablehlo.fft " operand ", type = " kind);
-    push!(out, ", length = " (List(&fft.lengths)) " : " functional);
+    }
 }

@@ -103,6 +103,10 @@ impl Lowering<'_> {
                 let ty = graph.ty(equation.results[0]);
                 smallvec![self.or_zero(*binary, ty, [x[0], x[1]], loc)]
             }
+            Op::Fft(fft) => {
+                let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));
+                smallvec![self.fft(fft, types, x[0], loc)]
+            }
             Op::DotGeneral(dims) => {
                 let is_wide = block.wide.contains(&equation.results[0]);
                 smallvec![self.product(graph, equation, is_wide, loc, |of, types| {
@@ -395,7 +399,6 @@ fn simple(out: &mut String, graph: &Graph, equation: &Equation, x: &[Ssa], types
             &functional,
         ),
         Op::TriangularSolve(solve) => linalg::triangular_solve(out, *solve, &all, &functional),
-        Op::Fft(fft) => linalg::fft(out, fft, &all, &functional),
         Op::ReducePrecision { exponent, mantissa } => {
             push!(out, "stablehlo.reduce_precision " all);
             push!(out, ", format = e" exponent "m" mantissa " : " result);
@@ -410,6 +413,7 @@ fn simple(out: &mut String, graph: &Graph, equation: &Equation, x: &[Ssa], types
         | Op::Name(_)
         | Op::Place(_)
         | Op::DotGeneral(_)
+        | Op::Fft(_)
         | Op::Conv(_)
         | Op::Cumulative(_)
         | Op::Sort(_)
