@@ -41,6 +41,7 @@ impl Oracle {
                 silent: seed == 0,
                 flushes: seed % 2 == 1,
                 undefined: false,
+                exact: None,
             };
             let found = catch_unwind(AssertUnwindSafe(|| {
                 interpret_with(graph, inputs, &mut noise)
@@ -125,6 +126,8 @@ struct Noise {
     flushes: bool,
     /// Whether the program did what no rule defines.
     undefined: bool,
+    /// By element, whether a conversion keeps the number.
+    exact: Option<Vec<bool>>,
 }
 
 impl Observer for Noise {
@@ -135,6 +138,23 @@ impl Observer for Noise {
         {
             self.undefined |= x[0].floats().into_iter().any(|v| !holds(*to, v.trunc()));
         }
+        // The series of the oracle begins at the argument, and ends 20 terms on.
+        if let Op::Binary(Binary::Polygamma) = op {
+            self.undefined |= x[1].floats().into_iter().any(|v| v < -15.0);
+        }
+        // Whether a sum of such numbers overflows on the way depends on the order in which it is added.
+        if let Op::DotGeneral(_) | Op::Conv(_) | Op::Reduce(Reducer::Sum, _) = op {
+            let is_product = !matches!(op, Op::Reduce(..));
+            self.undefined |= x.iter().any(|x| may_overflow(x, is_product));
+        }
+        self.exact = match op {
+            Op::Convert(to) if to.is_float() && x[0].is_float() => {
+                let rounded = Array::new(*to, &x[0].ty.shape, x[0].data.iter().copied());
+                let pairs = rounded.floats().into_iter().zip(x[0].floats());
+                Some(pairs.map(|(to, from)| to == from).collect())
+            }
+            _ => None,
+        };
         // Padding is nothing to some algorithms and zeros, which an infinite number makes NaN, to others.
         if let Op::Conv(_) = op {
             let mut numbers = x.iter().flat_map(Array::floats);
@@ -174,6 +194,20 @@ impl Observer for Noise {
     }
 }
 
+/// Whether finite numbers are so large that sums of them, or of their products, may overflow.
+fn may_overflow(x: &Array, is_product: bool) -> bool {
+    let largest = match x.ty.dtype {
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    };
+    let most = match is_product {
+        true => largest.sqrt() / 16.0,
+        false => largest / 256.0,
+    };
+    let mut numbers = x.floats().into_iter();
+    x.is_float() && numbers.any(|v| v.is_finite() && v.abs() > most)
+}
+
 /// Whether an integer type has a value.
 fn holds(dtype: DType, v: f64) -> bool {
     let bits = dtype.bits() as i32;
@@ -192,8 +226,15 @@ impl Noise {
         };
         let unit = 0.5f64.powi(bits as i32 + 1);
         let dtype = array.ty.dtype;
-        let mut change = |v: f64| {
-            if v == 0.0 && absolute == 0.0 || !v.is_finite() || is_short(v, bits) {
+        // A function of a number with few digits has many, but for a power of two now and then.
+        let kept = if units > 2.0 { 0 } else { (bits / 2).min(12) };
+        let exact = self.exact.take();
+        let mut change = |(i, v): (usize, f64)| {
+            let is_exact = match &exact {
+                Some(exact) => exact[i],
+                None => is_short(v, kept),
+            };
+            if v == 0.0 && absolute == 0.0 || !v.is_finite() || is_exact {
                 return v;
             }
             if self.flushes && v.abs() < smallest {
@@ -202,7 +243,8 @@ impl Noise {
             let error = (self.dice.unit() * 2.0 - 1.0) * 2.0;
             v + error * unit * (units * v.abs() + absolute)
         };
-        let changed: Vec<f64> = array.floats().into_iter().map(&mut change).collect();
+        let numbers = array.floats().into_iter().enumerate();
+        let changed: Vec<f64> = numbers.map(&mut change).collect();
         if array.is_float() {
             // f64 has no room between its numbers for less than one unit.
             let data = changed.into_iter().map(Number::Float);
@@ -215,8 +257,7 @@ impl Noise {
 }
 
 /// Whether a number has so few digits that it is likely to be exact.
-fn is_short(v: f64, bits: u32) -> bool {
-    let kept = (bits / 2).min(12);
+fn is_short(v: f64, kept: u32) -> bool {
     let mantissa = v.to_bits() << 12;
     mantissa << kept == 0
 }

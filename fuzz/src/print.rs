@@ -399,24 +399,25 @@ fn literal(input: &Input) -> String {
         input.values.iter().map(number).collect()
     };
     let whole = || -> Vec<String> { input.values.iter().map(|v| format!("{v}")).collect() };
-    let list = match dtype {
+    let (name, list) = match dtype {
         DType::Bool => {
             let each = input.values.iter().map(|v| (*v != 0.0).to_string());
-            format!("&[{}] as &[bool]", each.collect::<Vec<_>>().join(", "))
-        }
-        DType::F64 => format!("&[{}] as &[f64]", of("f64").join(", ")),
-        DType::F32 => format!("&[{}] as &[f32]", of("f32").join(", ")),
-        DType::BF16 | DType::F16 => {
-            let name = dtype.name();
-            format!(
-                "&[{}].map(half::{name}::from_f32) as &[half::{name}]",
-                of("f32").join(", ")
+            (
+                "bool".to_owned(),
+                format!("&[{}]", each.collect::<Vec<_>>().join(", ")),
             )
         }
-        other => {
-            let name = other.name();
-            format!("&[{}] as &[{name}]", whole().join(", "))
+        DType::F64 => ("f64".to_owned(), format!("&[{}]", of("f64").join(", "))),
+        DType::F32 => ("f32".to_owned(), format!("&[{}]", of("f32").join(", "))),
+        DType::BF16 | DType::F16 => {
+            let name = format!("half::{}", dtype.name());
+            let list = format!("&[{}].map({name}::from_f32)", of("f32").join(", "));
+            (name, list)
         }
+        other => (
+            other.name().to_owned(),
+            format!("&[{}]", whole().join(", ")),
+        ),
     };
-    format!("Array::from_slice({list}, {shape})?")
+    format!("Array::from_slice::<{name}>({list}, {shape})?")
 }

@@ -37,6 +37,7 @@ pub struct Answer {
 ///
 /// When the watching process does not listen.
 pub fn work() -> io::Result<()> {
+    shardax::silence_advice();
     // A panic is an answer.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = io::stdout().lock();

@@ -34,12 +34,12 @@ pub(super) fn unary(op: Unary, v: Number, dtype: DType) -> Number {
         Unary::Cos => v.cos(),
         Unary::Cosh => v.cosh(),
         Unary::Digamma => digamma(v),
-        Unary::Erf => erf(v),
-        Unary::Erfc => 1.0 - erf(v),
+        Unary::Erf => libm::erf(v),
+        Unary::Erfc => libm::erfc(v),
         Unary::Exp => v.exp(),
         Unary::Expm1 => v.exp_m1(),
         Unary::Floor => v.floor(),
-        Unary::Lgamma => lgamma(v),
+        Unary::Lgamma => libm::lgamma(v),
         Unary::Log => v.ln(),
         Unary::Log1p => v.ln_1p(),
         Unary::Logistic => 1.0 / (1.0 + (-v).exp()),
@@ -84,27 +84,13 @@ const BERNOULLI: [f64; 8] = [
     -3617.0 / 510.0,
 ];
 
-/// Stirling's series where it converges, reached by recurrence and, below 1/2, by reflection.
-fn lgamma(x: f64) -> f64 {
-    use std::f64::consts::{PI, TAU};
-    if x <= 0.0 && x == x.floor() {
-        return f64::INFINITY;
-    }
-    if x < 0.5 {
-        return (PI / (PI * x).sin().abs()).ln() - lgamma(1.0 - x);
-    }
-    if x < 15.0 {
-        return lgamma(x + 1.0) - x.ln();
-    }
-    let series = BERNOULLI.iter().zip(1..).map(|(b, n)| {
-        let k = f64::from(2 * n);
-        b / (k * (k - 1.0) * x.powi(2 * n - 1))
-    });
-    (x - 0.5) * x.ln() - x + 0.5 * TAU.ln() + series.sum::<f64>()
-}
-
+/// By the asymptotic series, reached by recurrence and, below 1/2, by reflection. At 0 it is the limit from the side that the
+/// sign of 0 says.
 fn digamma(x: f64) -> f64 {
     use std::f64::consts::PI;
+    if x == 0.0 {
+        return f64::INFINITY.copysign(-x);
+    }
     if x <= 0.0 && x == x.floor() {
         return f64::NAN;
     }
@@ -127,6 +113,17 @@ fn polygamma(n: f64, x: f64) -> f64 {
     if n == 0.0 {
         return digamma(x);
     }
+    if x == f64::INFINITY {
+        return 0.0;
+    }
+    if x <= 0.0 && x == x.floor() {
+        // Both sides of a pole agree where the derivative is of odd order.
+        return if n % 2.0 == 1.0 {
+            f64::INFINITY
+        } else {
+            f64::NAN
+        };
+    }
     let s = n + 1.0;
     let first = (0..20).map(|k| (x + f64::from(k)).powf(-s)).sum::<f64>();
     let a = x + 20.0;
@@ -138,7 +135,7 @@ fn polygamma(n: f64, x: f64) -> f64 {
         term *= (s + k - 1.0) * (s + k) / ((k + 1.0) * (k + 2.0) * a * a);
     }
     let sign = if n % 2.0 == 0.0 { -1.0 } else { 1.0 };
-    sign * lgamma(n + 1.0).exp() * zeta
+    sign * libm::tgamma(n + 1.0) * zeta
 }
 
 /// The neighbor of `a` in its type, in the direction of `b`.
@@ -156,20 +153,6 @@ fn next_after(a: f64, b: f64, dtype: DType) -> f64 {
         Some(Ordering::Equal) => b,
         None => f64::NAN,
     }
-}
-
-/// By the series `2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (2n+1)!!`, all terms of one sign.
-fn erf(x: f64) -> f64 {
-    if x.is_nan() || x.abs() > 6.0 {
-        return x.signum();
-    }
-    let (mut term, mut sum, mut n) = (x, 0.0, 0.0);
-    while sum + term != sum {
-        sum += term;
-        n += 1.0;
-        term *= 2.0 * x * x / (2.0 * n + 1.0);
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
 pub(super) fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
