@@ -11,8 +11,12 @@ struct Known {
 }
 
 const KNOWN: &[Known] = &[Known {
-    name: "polygamma at infinity is NaN",
-    is: |program, failure| failure.message.contains("is NaN") && uses(program, &["polygamma"]),
+    name: "GSPMD merges constants of XLA's special functions in a region with those outside, and aborts",
+    is: |program, failure| {
+        program.place.gspmd
+            && failure.message.contains("!IsManualLeaf()")
+            && uses(program, &["manual"])
+    },
 }];
 
 /// The name of the kind that a failure is of.

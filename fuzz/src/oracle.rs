@@ -142,6 +142,13 @@ impl Observer for Noise {
         if let Op::Binary(Binary::Polygamma) = op {
             self.undefined |= x[1].floats().into_iter().any(|v| v < -15.0);
         }
+        // Which side of the pole a zero is on is up to whoever made it, as is the sign of a NaN.
+        if let Op::Unary(Unary::Digamma) = op {
+            self.undefined |= x[0].floats().into_iter().any(|v| v == 0.0);
+        }
+        if let Op::BitcastConvert(_) = op {
+            self.undefined |= x[0].is_float() && x[0].floats().iter().any(|v| v.is_nan());
+        }
         // Whether a sum of such numbers overflows on the way depends on the order in which it is added.
         if let Op::DotGeneral(_) | Op::Conv(_) | Op::Reduce(Reducer::Sum, _) = op {
             let is_product = !matches!(op, Op::Reduce(..));

@@ -77,3 +77,35 @@ fn at_the_infinities() -> Result<()> {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
+
+/// What is finite has a finite value, as large as the type has.
+#[test]
+fn at_the_largest_numbers() -> Result<()> {
+    let types = [
+        DType::F8E5M2,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+    let program = jit(|x: Tensor| {
+        let in_each = types.map(|dtype| {
+            let largest = dtype.largest_finite().unwrap_or(1.0) * 0.375;
+            let x = Tensor::full(largest, dtype, [2]) * x.cast(dtype);
+            let finite = ENDS.iter().map(|(_, f, ..)| f(x).is_finite().all(..));
+            finite.collect::<Vec<_>>()
+        });
+        in_each.to_vec()
+    });
+    let found = program.call(Array::from_slice(&[-1f32, 1.0], [2])?)?;
+    let mut wrong = Vec::new();
+    for (dtype, of_type) in types.iter().zip(found) {
+        for ((name, ..), is_finite) in ENDS.iter().zip(of_type) {
+            if !is_finite.item::<bool>()? {
+                wrong.push(format!("{name} of {dtype}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}

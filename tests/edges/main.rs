@@ -18,6 +18,7 @@ mod indexing;
 mod lengths;
 mod long_sums;
 mod networks;
+mod polygamma;
 mod reductions;
 mod seams;
 mod sharded;

@@ -237,7 +237,8 @@ impl Tensor {
                 let size = is_negative.select(-x, x);
                 let root = size.hypot(b.sqrt());
                 // The results for |x| and -|x|: one is a difference that cancels, and b / 4 their product.
-                let large = size * 0.5 + root * 0.5;
+                // Not the sum of two halves, which XLA makes half of a sum that overflows; this one may.
+                let large = size + b * 0.5 / (root + size);
                 let small = b * 0.25 / large;
                 let part = small / root;
                 let value = is_negative.select(small, large);

@@ -20,6 +20,7 @@ mod names;
 mod op;
 mod order;
 mod partial;
+mod polygamma;
 mod product;
 mod scan;
 mod sharding;

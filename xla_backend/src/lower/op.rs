@@ -113,6 +113,10 @@ impl Lowering<'_> {
                     of.dot(dims, [x[0], x[1]], types, loc)
                 })]
             }
+            Op::Binary(Binary::Polygamma) => {
+                let ty = graph.ty(equation.results[0]);
+                smallvec![self.polygamma(ty, [x[0], x[1]], loc)]
+            }
             Op::Conv(conv) => {
                 let is_wide = block.wide.contains(&equation.results[0]);
                 let summed = self.summed_by_all(conv, equation.operands[0], block);
