@@ -45,8 +45,8 @@ pub mod prelude {
         Preset, Stack, Strategy, Tensor, TensorType, Tree, TypeTree, all_gather,
         all_gather_invariant, all_to_all, axis_index, axis_size, broadcast_from, concatenate, cond,
         einsum, fori_loop, grad, jit, jvp, manual, nn, pmax, pmean, ppermute, psum, pvary,
-        reduce_scatter, remat, s, scan, scope, shard, stack, switch, tree_map, tree_zip,
-        value_and_grad, vjp, vmap, while_loop,
+        reduce_scatter, remat, s, scan, scope, shard, stack, switch, tree_combine, tree_map,
+        tree_zip, value_and_grad, vjp, vmap, while_loop,
     };
 }
 

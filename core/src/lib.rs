@@ -72,6 +72,6 @@ pub use transform::{
     value_and_grad, vjp, vmap, vmap_axes, vmap_named, while_loop,
 };
 pub use tree::{Declaration, Leaf, Path, Tree};
-pub use tree_map::{tree_map, tree_paths, tree_zip};
+pub use tree_map::{tree_combine, tree_map, tree_paths, tree_zip};
 pub use types::{Shape, TensorType};
 pub use varying::Varying;

@@ -4,6 +4,8 @@
 use std::panic::Location;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::tensor::Tensor;
+use crate::trace::{at, mistake};
 use crate::tree::{Leaf, Path, Tree};
 
 /// The same structure with every leaf mapped.
@@ -68,6 +70,59 @@ pub fn tree_zip<L: Leaf, M: Leaf, N: Leaf, T: Tree<L>>(
         next += 1;
         f(leaf, others[next - 1])
     }))
+}
+
+/// The same tree with each tensor computed from its partners in several trees of one type: what an optimizer does with
+/// parameters, gradients and state.
+///
+/// ```
+/// use shardax_core::{Tensor, Tree, tree_combine};
+///
+/// /// Gradient descent with momentum: the new parameters, and the new velocity.
+/// fn update<P: Tree<Tensor>>(parameters: P, gradients: P, velocity: P) -> (P, P) {
+///     let velocity = tree_combine([&velocity, &gradients], |[v, g]| v * 0.9 + g);
+///     let parameters = tree_combine([&parameters, &velocity], |[p, v]| p - v * 0.1);
+///     (parameters, velocity)
+/// }
+/// ```
+///
+/// It is a mistake of the traced function if the trees have different structures. Of no trees nothing can be made: `N` is
+/// at least 1.
+#[track_caller]
+pub fn tree_combine<const N: usize, P: Tree<Tensor>>(
+    trees: [&P; N],
+    mut f: impl FnMut([Tensor; N]) -> Tensor,
+) -> P {
+    const { assert!(N > 0, "`tree_combine` takes at least one tree") };
+    let paths = trees.map(|tree| {
+        let mut paths = Vec::new();
+        tree.visit_leaves(&mut Path::root(), &mut |path, _| {
+            paths.push(path.to_string())
+        });
+        paths
+    });
+    if let Some(other) = (1..N).find(|&other| paths[other] != paths[0]) {
+        let counts = [paths[0].len(), paths[other].len()];
+        let pairs = paths[0].iter().zip(&paths[other]);
+        let first = pairs.into_iter().find(|(one, other)| one != other);
+        let first = first.map(|(one, other)| format!(", and `{one}` meets `{other}`"));
+        let problem = format!(
+            "tree {other} has another structure than tree 0 (number of leaves: {} and {}{})",
+            counts[1],
+            counts[0],
+            first.unwrap_or_default()
+        );
+        let help = "give trees of as many elements, with the same options and configuration";
+        mistake("tree_combine", problem, Some(help.to_owned()))
+    }
+    let leaves = trees.map(|tree| tree.leaves());
+    let mut next = 0;
+    at(Location::caller(), || {
+        trees[0].replace_leaves(&mut |_, _| {
+            next += 1;
+            f(std::array::from_fn(|tree| leaves[tree][next - 1]))
+        })
+    })
 }
 
 /// Every leaf with its path, in order: `("blocks.mlp.up", leaf)`.

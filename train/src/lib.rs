@@ -14,6 +14,7 @@ mod local_sgd;
 mod loss;
 mod optimizer;
 mod precision;
+mod schedule;
 mod trees;
 
 pub use accumulate::{accumulate, accumulate_weighted};
@@ -23,3 +24,4 @@ pub use local_sgd::{DiLoCo, Outer, REPLICA, Replicas, on_each_replica};
 pub use loss::cross_entropy;
 pub use optimizer::{AdamW, Moments};
 pub use precision::Precision;
+pub use schedule::{Decay, Schedule};

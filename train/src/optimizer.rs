@@ -105,12 +105,41 @@ impl AdamW {
     ) -> (P, Moments<P>) {
         at(Location::caller(), || {
             check_alike(&parameters, &gradients, &state, step);
-            self.updated(parameters, gradients, state, step)
+            self.updated(
+                |update| update * self.lr,
+                parameters,
+                gradients,
+                state,
+                step,
+            )
+        })
+    }
+
+    /// [`AdamW::update`] with a learning rate that is computed in the step, a floating-point scalar, in place of
+    /// [`AdamW::lr`]: what a [`Schedule`](crate::Schedule) gives, or anything else.
+    #[track_caller]
+    pub fn update_at<P: Tree<Tensor>>(
+        &self,
+        lr: Tensor,
+        parameters: P,
+        gradients: P,
+        state: Moments<P>,
+        step: Tensor,
+    ) -> (P, Moments<P>) {
+        at(Location::caller(), || {
+            check_alike(&parameters, &gradients, &state, step);
+            if !lr.dtype().is_float() || lr.rank() != 0 {
+                let problem = format!("`lr` is {}, and a rate is a floating-point scalar", lr.ty());
+                mistake("AdamW::update_at", problem, None)
+            }
+            let lr = lr.cast(DType::F32);
+            self.updated(|update| update * lr, parameters, gradients, state, step)
         })
     }
 
     fn updated<P: Tree<Tensor>>(
         &self,
+        scaled: impl Fn(Tensor) -> Tensor,
         parameters: P,
         gradients: P,
         state: Moments<P>,
@@ -139,7 +168,7 @@ impl AdamW {
             if (self.decays)(path, path.own_rank(p.rank())) {
                 update += shard.cast(DType::F32) * self.weight_decay;
             }
-            let updated = (shard.cast(DType::F32) - update * self.lr).cast(p.dtype());
+            let updated = (shard.cast(DType::F32) - scaled(update)).cast(p.dtype());
             // Shards are computed, and only then gathered.
             let updated = updated.shard_leaf(path, Role::State);
             updated.shard_leaf(path, Role::Parameter)

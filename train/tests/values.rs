@@ -1,8 +1,9 @@
 //! What layers, losses and optimizers compute, against their formulas in f64.
 
-use shardax_core::{DType, Path, Tensor, value_and_grad};
+use shardax_core::{DType, Path, Tensor, tree_combine, value_and_grad};
 use shardax_train::{
-    AdamW, LayerNorm, Moments, Precision, causal_attention, clip_by_global_norm, cross_entropy,
+    AdamW, Decay, LayerNorm, Moments, Precision, Schedule, causal_attention, clip_by_global_norm,
+    cross_entropy,
 };
 use shardax_xla::{Array, jit};
 
@@ -250,4 +251,84 @@ fn the_decay_predicate_sees_the_path() {
     let (kept, decayed) = step.call((parameters, Array::scalar(0_i32))).unwrap();
     assert_close(&kept, &[8.0], 0.0);
     assert_close(&decayed, &[6.0], 1e-6);
+}
+
+#[test]
+fn a_schedule_is_its_formula_and_sets_the_rate_of_an_update() {
+    let steps = [0i32, 3, 9, 10, 55, 109, 110, 1000, 20_000_000];
+    for decay in [
+        Decay::None,
+        Decay::Linear { end: 0.1 },
+        Decay::Cosine { end: 0.2 },
+    ] {
+        let schedule = Schedule {
+            peak: 0.5,
+            warmup: 10,
+            steps: 110,
+            decay,
+        };
+        let rates = jit(move |step: Tensor| schedule.at(step));
+        let rates = rates.call(array_of(&steps)).unwrap();
+        let expected = steps.map(|t| {
+            let t = f64::from(t);
+            let passed = ((t - 10.0) / 100.0).clamp(0.0, 1.0);
+            let left = match decay {
+                Decay::None => 1.0,
+                Decay::Linear { end } => 1.0 - (1.0 - end) * passed,
+                Decay::Cosine { end } => {
+                    end + (1.0 - end) * (1.0 + (std::f64::consts::PI * passed).cos()) / 2.0
+                }
+            };
+            0.5 * ((t + 1.0) / 10.0).min(1.0) * left
+        });
+        assert_close(&rates, &expected, 1e-6);
+    }
+    let (weight, gradient) = (numbers(6, 1), numbers(6, 2));
+    let update = |scheduled: bool| {
+        let adam = AdamW {
+            lr: 0.25,
+            ..AdamW::default()
+        };
+        let step = move |p: Tensor, g: Tensor, t: Tensor| match scheduled {
+            true => {
+                adam.update_at(t.cast(DType::F32) * 0.25, p, g, adam.init(&p), t)
+                    .0
+            }
+            false => adam.update(p, g, adam.init(&p), t).0,
+        };
+        let arrays = (
+            array(&weight, &[2, 3]),
+            array(&gradient, &[2, 3]),
+            Array::scalar(1i32),
+        );
+        jit(step).call(arrays).unwrap().to_vec::<f32>().unwrap()
+    };
+    assert_eq!(update(true), update(false));
+}
+
+fn array_of(values: &[i32]) -> Array {
+    Array::from_slice(values, [values.len()]).unwrap()
+}
+
+#[test]
+fn trees_are_combined_leaf_by_leaf() {
+    let f = |p: (Tensor, Vec<Tensor>), g: (Tensor, Vec<Tensor>)| {
+        tree_combine([&p, &g, &p], |[p, g, q]| p - g * 2.0 + q)
+    };
+    let tree = |by: f32| {
+        (
+            Array::scalar(by),
+            vec![Array::scalar(by * 2.0), Array::scalar(by * 3.0)],
+        )
+    };
+    let (a, b) = jit(f).call((tree(1.0), tree(10.0))).unwrap();
+    let found = [&a, &b[0], &b[1]].map(|x| x.item::<f32>().unwrap());
+    assert_eq!(found, [-18.0, -36.0, -54.0]);
+    let (one, two) = (tree(1.0), (Array::scalar(1f32), vec![Array::scalar(1f32)]));
+    let error = jit(f).call((one, two)).unwrap_err().to_string();
+    assert!(
+        error.contains("tree 1 has another structure than tree 0 (number of leaves: 2 and 3)"),
+        "{error}"
+    );
+    assert!(error.contains("values.rs"), "{error}");
 }

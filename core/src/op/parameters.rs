@@ -218,6 +218,29 @@ pub struct TriangularSolve {
     pub unit_diagonal: bool,
 }
 
+impl TriangularSolve {
+    /// `a x = b` with the lower triangle of `a`, as forward substitution solves it.
+    pub const LOWER: Self = TriangularSolve {
+        left: true,
+        lower: true,
+        transpose: false,
+        unit_diagonal: false,
+    };
+
+    /// `a x = b` with the upper triangle of `a`, as back substitution solves it.
+    pub const UPPER: Self = TriangularSolve {
+        lower: false,
+        ..Self::LOWER
+    };
+}
+
+/// [`TriangularSolve::LOWER`].
+impl Default for TriangularSolve {
+    fn default() -> Self {
+        Self::LOWER
+    }
+}
+
 /// The kind of a discrete Fourier transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FftKind {

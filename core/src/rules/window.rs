@@ -22,14 +22,20 @@ pub(super) fn jvp_reduce_window(
         _ => f64::NEG_INFINITY,
     };
     let wide = ty.dtype.accumulator();
-    let elements = patches(window, lax::convert(x, wide), neutral);
     let tangents = patches(window, lax::convert(t, wide), 0.0);
     let found = if reducer == Reducer::Prod {
+        let elements = patches(window, lax::convert(x, wide), neutral);
         product::jvp_product(elements, tangents, &Dims::from_elem(ty.rank(), 1))
     } else {
+        // Numbers are equal as they are in their own type, if that has the infinity that is around them.
+        let compared = match ty.dtype.has_infinities() {
+            true => ty.dtype,
+            false => wide,
+        };
+        let elements = patches(window, lax::convert(x, compared), neutral);
         let shape = elements.shape();
         let dims: Dims = (0..ty.rank()).collect();
-        let extremum = lax::broadcast(lax::convert(y, wide), &shape, &dims);
+        let extremum = lax::broadcast(lax::convert(y, compared), &shape, &dims);
         let attained = lax::convert(lax::compare(Comparison::Eq, elements, extremum), wide);
         let last = [ty.rank()];
         let count = lax::reduce(Reducer::Sum, attained, &last);

@@ -14,6 +14,7 @@ mod fft;
 mod index;
 mod linalg;
 mod look;
+mod masked;
 mod norm;
 mod order;
 mod pool;

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use super::Tensor;
 use super::reduce::{Axes, dims_at};
+use crate::dtype::DType;
 use crate::error::{ErrorKind, Source};
 use crate::lax;
 use crate::op::Dims;
@@ -256,6 +257,29 @@ impl Tensor {
             }
             let part = |start, limit| lax::slice_dim(self, dim, start, limit);
             lax::concatenate(&[part(size - shift, size), part(0, size - shift)], dim)
+        })
+    }
+
+    /// [`Tensor::roll`] by as many places as `shift`, an integer scalar of the program, says; of either sign, and further than the
+    /// dimension is long.
+    #[track_caller]
+    pub fn roll_by(self, shift: Tensor, axis: isize) -> Tensor {
+        let source = Location::caller();
+        method("roll_by", source, || {
+            let (ty, by) = (self.ty(), shift.ty());
+            let dim = axis_at("roll_by", axis, &ty, source);
+            if !by.dtype.is_integer() || by.rank() != 0 {
+                let (op, problem) = ("roll_by", format!("`shift` is {by}, not an integer scalar"));
+                fail_at(ErrorKind::Argument { op, problem }, None, source)
+            }
+            let size = ty.shape[dim];
+            if size == 0 {
+                return self;
+            }
+            // What comes back at the beginning stands behind the end of the first copy.
+            let twice = lax::concatenate(&[self, self], dim);
+            let start = (-shift.cast(DType::I64)).rem_euclid(size as i64);
+            twice.dynamic_slice(dim as isize, start, size)
         })
     }
 

@@ -10,6 +10,7 @@ mod program;
 mod retrace;
 mod shardings;
 
+use std::panic::Location;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use shardax_core::{
@@ -45,17 +46,12 @@ pub use shardings::NamedSharding;
 /// assert_eq!(length, 5.0);
 /// # Ok::<(), shardax_xla::Error>(())
 /// ```
+#[track_caller]
 pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
-    let name = std::any::type_name::<F>();
-    let name = name
-        .split('<')
-        .next()
-        .unwrap_or(name)
-        .trim_end_matches("::{{closure}}");
     Jit {
         f,
         options: Options {
-            name: name.rsplit("::").next().unwrap_or("main").to_owned(),
+            name: name_of::<F>(Location::caller()),
             layout: Layout::single(),
             runtime: None,
             donate: Vec::new(),
@@ -66,6 +62,16 @@ pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
             quiet: false,
         },
         programs: RwLock::new(Vec::new()),
+    }
+}
+
+/// The name of a function, or where a closure is compiled.
+fn name_of<F>(at: &Location) -> String {
+    let name = std::any::type_name::<F>();
+    let name = name.split('<').next().unwrap_or(name);
+    match name.rsplit("::").next() {
+        Some("{{closure}}") | None => format!("closure at {}:{}", at.file(), at.line()),
+        Some(name) => name.to_owned(),
     }
 }
 

@@ -26,6 +26,7 @@ mod scan;
 mod sharding;
 mod shift;
 mod sink;
+mod way;
 mod window;
 mod writer;
 

@@ -176,6 +176,11 @@ impl Lowering<'_> {
                 };
                 let is_used = constraint.role == Role::ParameterAtUse;
                 let operand = sum.map_or(x[0], |sum| self.partial_sum(sum, place));
+                let way = self.way_to(constraint, &block.split(equation.operands[0]), ty);
+                let operand = way.into_iter().fold(operand, |operand, spec| {
+                    let text = self.annotations.statement(&spec, operand, ty);
+                    self.assign(&text, loc)
+                });
                 match self.annotations.constraint(constraint, operand, ty) {
                     Ok(None) => x,
                     // To lie as at use would undo the sum's last steps.

@@ -1,0 +1,77 @@
+//! From one sharding to another in steps that XLA has.
+//!
+//! If a dimension is split over two axes and the *major* one moves to another dimension, XLA's partitioner ends the process:
+//! of the devices that are left it wants the first axis. Where the axes change their order first, which permutes blocks
+//! between devices, what moves is the minor one, and that is an all-to-all.
+
+use shardax_core::split::Entries;
+use shardax_core::{Constraint, TensorType};
+use shardax_sharding::{Axes, PartitionSpec};
+
+use super::Lowering;
+
+impl Lowering<'_> {
+    /// What is stated of a value that is split as told before a constraint is, if anything has to be.
+    pub(super) fn way_to(
+        &self,
+        constraint: &Constraint,
+        from: &Entries,
+        ty: &TensorType,
+    ) -> Option<PartitionSpec> {
+        if self.annotations.is_single() || from.len() != ty.rank() {
+            return None;
+        }
+        let to = self
+            .annotations
+            .lies(constraint.role, constraint, ty)
+            .ok()?;
+        between(from, to.spec.entries())
+    }
+}
+
+/// The sharding with the axes in another order from which a step leads to `to`; `None` if one does at once.
+fn between(from: &[Axes], to: &[Axes]) -> Option<PartitionSpec> {
+    let (mut is_other, all) = (false, to);
+    let entries = from.iter().zip(to).map(|(from, to)| {
+        let goes = |axis: &&String| all.iter().any(|to| to.names().contains(axis));
+        let moves = |axis: &&String| goes(axis) && !to.names().contains(axis);
+        let stays = |axis: &&String| !moves(axis);
+        let ordered = from
+            .names()
+            .iter()
+            .filter(stays)
+            .chain(from.names().iter().filter(moves));
+        let ordered: Vec<String> = ordered.cloned().collect();
+        is_other |= ordered != from.names();
+        Axes::from_iter(ordered)
+    });
+    let spec: PartitionSpec = entries.collect();
+    is_other.then_some(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(of: &[&[&str]]) -> Vec<Axes> {
+        of.iter()
+            .map(|axes| Axes::from_iter(axes.iter().copied()))
+            .collect()
+    }
+
+    #[test]
+    fn axes_that_stay_come_first() {
+        let way = |from: &[&[&str]], to: &[&[&str]]| {
+            between(&entries(from), &entries(to)).map(|spec| spec.to_string())
+        };
+        let reordered = Some(r#"P(("a", "b"), _)"#.to_owned());
+        assert_eq!(way(&[&["b", "a"], &[]], &[&["a"], &["b"]]), reordered);
+        assert_eq!(way(&[&["a", "b"], &[]], &[&["a"], &["b"]]), None);
+        assert_eq!(
+            way(&[&["a", "b"], &[]], &[&[], &["a"]]),
+            Some(r#"P(("b", "a"), _)"#.to_owned())
+        );
+        assert_eq!(way(&[&["b", "a"], &[]], &[&["a"], &[]]), None);
+        assert_eq!(way(&[&["a"], &["b"]], &[&["b"], &["a"]]), None);
+    }
+}
