@@ -98,8 +98,8 @@ fn message<T>(outcome: Result<T, Error>) -> String {
     outcome.err().map(|error| error.to_string()).unwrap()
 }
 
-/// Bytes that collectives of a kind move in a step over a link, scalars aside; all of them bf16.
-fn moved(program: &AheadProgram, kind: CollectiveKind, link: Link) -> u64 {
+/// Bytes that collectives of a kind move in a step over a link, scalars aside; all of them of one element type.
+fn moved(program: &AheadProgram, (kind, element): (CollectiveKind, &str), link: Link) -> u64 {
     let report = program.collectives().unwrap();
     let large = |c: &&Collective| c.kind == kind && c.payload_bytes > 64;
     let found = report.collectives.iter().filter(large);
@@ -111,15 +111,22 @@ fn moved(program: &AheadProgram, kind: CollectiveKind, link: Link) -> u64 {
         })
         .map(|c| {
             for array in &c.arrays {
-                assert_eq!(array.element.to_string(), "bf16", "{report}");
+                assert_eq!(array.element.to_string(), element, "{report}");
             }
             c.times * c.payload_bytes
         })
         .sum()
 }
 
+/// What fully sharded training moves: parameters in bf16, and gradients in f32.
+const MOVED: [(CollectiveKind, &str); 3] = [
+    (AllGather, "bf16"),
+    (ReduceScatter, "f32"),
+    (AllReduce, "f32"),
+];
+
 #[test]
-fn fsdp_gathers_and_scatters_each_layer_in_bf16() {
+fn fsdp_gathers_each_layer_in_bf16_and_scatters_it_in_f32() {
     for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
         let layout = Layout::fsdp(mesh("data=8")).unwrap();
         let program = jit(step)
@@ -127,11 +134,10 @@ fn fsdp_gathers_and_scatters_each_layer_in_bf16() {
             .donate(&[0])
             .compile_for(&cluster(1), types())
             .unwrap();
-        let found =
-            [AllGather, ReduceScatter, AllReduce].map(|kind| moved(&program, kind, Link::Nvlink));
+        let found = MOVED.map(|kind| moved(&program, kind, Link::Nvlink));
         assert_eq!(
             found,
-            [2 * MODEL_BYTES, MODEL_BYTES, 0],
+            [2 * MODEL_BYTES, 2 * MODEL_BYTES, 0],
             "{}",
             program.report().unwrap()
         );
@@ -163,12 +169,11 @@ fn hybrid_sharding_reduces_shards_across_nodes() {
             .layout(&layout)
             .compile_for(&cluster(2), types())
             .unwrap();
-        let over =
-            |link| [AllGather, ReduceScatter, AllReduce].map(|kind| moved(&program, kind, link));
+        let over = |link| MOVED.map(|kind| moved(&program, kind, link));
         let report = program.report().unwrap();
-        let inside = [2 * MODEL_BYTES, MODEL_BYTES, 0];
+        let inside = [2 * MODEL_BYTES, 2 * MODEL_BYTES, 0];
         assert_eq!(over(Link::Nvlink), inside, "{report}");
-        assert_eq!(over(Link::Network), [0, 0, MODEL_BYTES / 8], "{report}");
+        assert_eq!(over(Link::Network), [0, 0, 2 * MODEL_BYTES / 8], "{report}");
     }
 }
 
@@ -194,7 +199,7 @@ fn collectives_of_manual_regions_are_compiled_as_they_are_written() {
         .unwrap();
     let shard = 1024 * 1024 * 2 / 8;
     for kind in [CollectivePermute, ReduceScatter, AllGather, AllReduce] {
-        let found = [Link::Nvlink, Link::Network].map(|link| moved(&program, kind, link));
+        let found = [Link::Nvlink, Link::Network].map(|link| moved(&program, (kind, "bf16"), link));
         assert_eq!(found, [shard, 0], "{kind:?}\n{}", program.report().unwrap());
     }
 }

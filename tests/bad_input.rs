@@ -590,3 +590,24 @@ fn what_the_compiler_refuses_names_the_program() {
          \n  in its words: NOT_FOUND: No FFI handler registered for nowhere on a platform Host (canonical host)"
     );
 }
+
+/// What a function without a layout returned goes where one with a layout wants it, whatever else it is called with.
+#[test]
+fn arrays_of_one_device_enter_a_layout() -> shardax::xla::Result<()> {
+    let layout = Layout::new(data8()).shard("batch", "data");
+    let split = |x: Tensor| x.shard(&[Dim::Logical("batch")]);
+    let sum = jit(move |(x, y): (Tensor, Tensor)| split(x) * 2.0 + y).layout(&layout);
+    let one = jit(|x: Tensor| x + 1.0).call(ones(&[8]))?;
+    let on_mesh = jit(move |x: Tensor| split(x) + 2.0)
+        .layout(&layout)
+        .call(ones(&[8]))?;
+    for (x, y, wanted) in [
+        (one.clone(), on_mesh.clone(), 7.0),
+        (on_mesh.clone(), one.clone(), 8.0),
+        (one.clone(), ones(&[8]), 5.0),
+        (one.clone(), one, 6.0),
+    ] {
+        assert_eq!(sum.call((x, y))?.to_vec::<f32>()?, [wanted; 8]);
+    }
+    Ok(())
+}

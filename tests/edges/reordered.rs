@@ -66,3 +66,52 @@ fn arrays_move_to_other_dimensions() -> Result<()> {
     }
     Ok(())
 }
+
+/// Values without elements, which XLA divides by the size of.
+#[test]
+fn nothing_moves_to_other_dimensions() -> Result<()> {
+    let x = Array::from_slice::<f32>(&[], [1, 3, 0])?;
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=3,b=2".parse().unwrap()).partitioner(partitioner);
+        let f = |x: Tensor| {
+            let x = x.shard(&[Dim::Unsharded, Dim::Mesh(&["a"]), Dim::Mesh(&["b"])]);
+            x.shard(&[Dim::Unsharded, Dim::Open, Dim::Mesh(&["a", "b"])])
+        };
+        let found = jit(f).layout(&layout).call(x.clone())?;
+        assert!(found.to_vec::<f32>()?.is_empty());
+    }
+    Ok(())
+}
+
+/// Index vectors of which devices have parts.
+#[test]
+fn components_of_indices_come_together() -> Result<()> {
+    let x = Array::from_slice(&(0..24).map(|i| i as f32).collect::<Vec<_>>(), [4, 6])?;
+    let at = Array::from_slice(&[1i32, 5, 3, 6, 0, 0, 2, 2], [4, 2])?;
+    let f = |x: Tensor, at: Tensor| {
+        let at = at.shard(&[Dim::Unsharded, Dim::Mesh(&["b"])]);
+        (
+            x.scatter_nd(at, -100.0, shardax::Combine::Add),
+            x.gather_nd(at),
+        )
+    };
+    let one = jit(f).call((x.clone(), at.clone()))?;
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=3,b=2".parse().unwrap()).partitioner(partitioner);
+        let all = jit(f).layout(&layout).call((x.clone(), at.clone()))?;
+        assert_eq!(
+            all.0.to_vec::<f32>()?,
+            one.0.to_vec::<f32>()?,
+            "{partitioner}"
+        );
+        let (all, one) = (all.1.to_vec::<f32>()?, one.1.to_vec::<f32>()?);
+        // What is outside gives NaN.
+        assert_eq!(all[1].is_nan(), one[1].is_nan());
+        assert_eq!(
+            [all[0], all[2], all[3]],
+            [one[0], one[2], one[3]],
+            "{partitioner}"
+        );
+    }
+    Ok(())
+}

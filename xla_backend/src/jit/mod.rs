@@ -208,12 +208,32 @@ impl<S, F: Function<S>> Jit<S, F> {
     /// Mistakes of the traced function, layouts that do not fit, arguments of another client, donated
     /// before or sharded in another way, and what the compiler refuses. An error of the program that
     /// only shows while it runs comes from reading its results.
+    ///
+    /// Arrays of a mesh stay there unless they are moved. An array on one device, as a function without a layout returns it, was
+    /// never put anywhere on purpose: a function with a layout copies it to where it wants it, at every call. [`Jit::place`]
+    /// does so once.
     #[track_caller]
     pub fn call(&self, args: On<F::Args, Array>) -> Result<On<F::Output, Array>> {
         let mut leaves = Vec::with_capacity(64);
         args.visit_leaves(&mut Path::root(), &mut |_, array| leaves.push(array));
-        let program = self.program_for(&args, &leaves)?;
+        let program = match self.find(|program| program.accepts(&args, &leaves)) {
+            Some(program) => program,
+            None if self.has_single(&args) => return self.call(self.place(args)?),
+            None => self.program_for(&args)?,
+        };
         program.run(&leaves)
+    }
+
+    /// Whether an argument is on one device, and the program on several.
+    fn has_single(&self, args: &On<F::Args, Array>) -> bool {
+        let mut found = false;
+        if self.options.layout.mesh().device_count() > 1 {
+            args.visit_leaves(&mut Path::root(), &mut |_, array: &Array| {
+                let sharding = array.sharding();
+                found |= sharding.is_some_and(|sharding| sharding.mesh().device_count() == 1);
+            });
+        }
+        found
     }
 
     /// The arguments where the function wants them, so that a call moves nothing: what is on the host is
@@ -379,11 +399,7 @@ impl<S, F: Function<S>> Jit<S, F> {
     fn program_for(
         &self,
         args: &On<F::Args, Array>,
-        leaves: &[&Array],
     ) -> Result<Arc<Specialized<F::Args, F::Output>>> {
-        if let Some(program) = self.find(|program| program.accepts(args, leaves)) {
-            return Ok(program);
-        }
         self.check_meshes(args)?;
         let runtime = self.runtime_for_mesh()?;
         let signature = |array: &Array| Signature {

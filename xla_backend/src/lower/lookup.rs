@@ -159,6 +159,20 @@ impl Lookup {
 }
 
 impl Lowering<'_> {
+    /// Index vectors, of which every device has all components: of a part of them GSPMD makes a position.
+    pub(super) fn whole_vectors(&mut self, indices: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
+        if self.annotations.is_single() || ty.shape.last().is_none_or(|&size| size < 2) {
+            return indices;
+        }
+        let entry = |dim: usize| match dim + 1 == ty.rank() {
+            true => Axes::default(),
+            false => Axes::default().open(),
+        };
+        let spec = (0..ty.rank()).map(entry).collect();
+        let text = self.annotations.statement(&spec, indices, ty);
+        self.assign(&text, loc)
+    }
+
     /// States where the operands of a lookup lie.
     pub(super) fn before_lookup(
         &mut self,

@@ -27,6 +27,11 @@ impl Lowering<'_> {
             .locations
             .reference(equation.source, &equation.scope, equation.op.name());
         let mut x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
+        if let Op::Gather { dims, .. } | Op::Scatter { dims, .. } = &equation.op
+            && dims.vectors
+        {
+            x[1] = self.whole_vectors(x[1], graph.ty(equation.operands[1]), loc);
+        }
         let lookup = Lookup::of(equation, block);
         if let Some(lookup) = &lookup {
             self.before_lookup(lookup, (graph, equation), &mut x, loc);
@@ -201,8 +206,15 @@ impl Lowering<'_> {
                 smallvec![self.out.assign(loc, write)]
             }
         };
-        let stated = shift::in_place(graph, equation, block, &self.annotations);
-        let stated = stated.or_else(|| block.sunk.get(&equation.results[0]).cloned());
+        let stated = match &equation.op {
+            Op::Concatenate(_) | Op::Pad { .. } => {
+                shift::in_place(graph, equation, block, &self.annotations)
+            }
+            Op::DotGeneral(_) | Op::Reshape(_) | Op::Transpose(_) => {
+                block.sunk.get(&equation.results[0]).cloned()
+            }
+            _ => None,
+        };
         if let Some(spec) = stated {
             let ty = graph.ty(equation.results[0]);
             let text = self.annotations.statement(&spec, results[0], ty);

@@ -201,7 +201,8 @@ impl<'a> Annotations<'a> {
         })
     }
 
-    /// The operation that constrains `operand`; `None` where there is nothing to say.
+    /// The operation that constrains `operand`; `None` where there is nothing to say, nor anything to say it of: XLA may divide
+    /// by the size of a dimension that it moves to other devices.
     pub(super) fn constraint(
         &self,
         constraint: &Constraint,
@@ -209,7 +210,8 @@ impl<'a> Annotations<'a> {
         ty: &TensorType,
     ) -> Result<Option<String>, Vec<SpecFault>> {
         let stated = self.lies(constraint.role, constraint, ty)?;
-        Ok((!self.is_single()).then(|| self.written(&stated.spelled, operand, ty)))
+        let is_silent = self.is_single() || ty.element_count() == 0;
+        Ok((!is_silent).then(|| self.written(&stated.spelled, operand, ty)))
     }
 
     /// The operation that constrains a value of this name, if the layout says anything of it.
