@@ -120,7 +120,7 @@ fn a_step_that_depends_on_the_layout_is_told_of() {
         for part in [
             "DIFFERS",
             "loss of step",
-            "gradients `",
+            "gradients `up`",
             "parameters `",
             "on one device",
             "1e-5 is allowed",

@@ -100,3 +100,18 @@ fn a_policy_that_names_nothing_is_remarked() {
         );
     }
 }
+
+#[test]
+fn a_large_constant_is_remarked() {
+    let values: Vec<u8> = (0..8 << 20).map(|i| (i % 251) as u8).collect();
+    let line = line!() + 1;
+    let f = |i: Tensor| Tensor::constant(&values, [8 << 20]).take(i, 0);
+    let program = jit(f).compile(TensorType::scalar(DType::I32)).unwrap();
+    assert_eq!(
+        program.remarks(),
+        [format!(
+            "a constant u8[8388608] of 8.0 MiB is part of the program, and whole on every device, which memory reports do \
+             not count: pass it as an argument --> tests/remarks.rs:{line}:25"
+        )]
+    );
+}

@@ -241,7 +241,7 @@ impl Noise {
                 Some(exact) => exact[i],
                 None => is_short(v, kept),
             };
-            if v == 0.0 && absolute == 0.0 || !v.is_finite() || is_exact {
+            if !v.is_finite() || absolute == 0.0 && (v == 0.0 || is_exact) {
                 return v;
             }
             if self.flushes && v.abs() < smallest {

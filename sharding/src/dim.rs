@@ -3,7 +3,9 @@
 //! Models speak of `embed` or `heads`, not of mesh axes, so that changing the layout never touches
 //! the model. This is the vocabulary in which they do so.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// What a `#[shard(...)]` annotation says of one dimension.
 ///
@@ -20,6 +22,29 @@ pub enum Dim {
     Logical(&'static str),
     /// Mesh axes named directly, major first.
     Mesh(&'static [&'static str]),
+}
+
+impl Dim {
+    /// The logical name `name`, if it is computed: `Dim::named(&format!("expert_{i}"))`.
+    ///
+    /// Names live as long as the process, each once: make as many as a model has, not as many as it has steps.
+    ///
+    /// ```
+    /// use shardax_sharding::Dim;
+    ///
+    /// let names = ["embed", "mlp"].map(|of| Dim::named(&format!("vision_{of}")));
+    /// assert_eq!(names[1], Dim::Logical("vision_mlp"));
+    /// ```
+    pub fn named(name: &str) -> Dim {
+        static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = names.get(name).copied();
+        Dim::Logical(known.unwrap_or_else(|| {
+            let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+            names.insert(name);
+            name
+        }))
+    }
 }
 
 impl fmt::Display for Dim {

@@ -9,9 +9,10 @@ mod compare;
 mod cost;
 mod table;
 
+use std::cell::RefCell;
 use std::time::Instant;
 
-use shardax_core::{Function, On, Path, Role, Tensor, TensorType, Tree, mistake};
+use shardax_core::{Function, On, Path, Role, Tensor, TensorType, Tree, mistake, tree_paths};
 use shardax_pjrt::OptionValue;
 use shardax_sharding::{Layout, SpecFault};
 
@@ -203,7 +204,8 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
             });
         };
         // Gradients come as a list, without the annotations of parameters: a layout may want them to
-        // lie in another way.
+        // lie in another way. Their paths are kept beside it.
+        let paths = RefCell::new(Vec::new());
         let listed = |state: S, batch: B| {
             let (state, loss, gradients) = step(state, batch);
             if loss.rank() != 0 {
@@ -211,8 +213,9 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
                 let help = "return a scalar, such as the mean of the batch".to_owned();
                 mistake("check_layouts", problem, Some(help))
             }
-            let mut listed = Vec::new();
-            gradients.visit_leaves(&mut Path::root(), &mut |_, g: &Tensor| listed.push(*g));
+            let named = tree_paths(&gradients).into_iter();
+            let (names, listed): (Vec<String>, Vec<Tensor>) = named.unzip();
+            *paths.borrow_mut() = names;
             (state, loss, listed)
         };
         let step = jit(listed).name("step").layout(layout).donate(&[0]).quiet();
@@ -239,6 +242,9 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
             }
             if i == 0 {
                 gradients = leaves(&found)?;
+                for (leaf, path) in gradients.iter_mut().zip(paths.borrow().iter()) {
+                    leaf.path.clone_from(path);
+                }
             }
         }
         let mut parts = vec![Part::of_steps(losses)];

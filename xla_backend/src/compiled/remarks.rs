@@ -6,12 +6,16 @@
 use std::collections::BTreeSet;
 
 use shardax_core::{Dim, Graph, Op, Source};
+use shardax_hlo::human_bytes;
 use shardax_sharding::{Layout, did_you_mean};
 
 use super::Input;
 
 /// Up to this size an argument is a step counter, a rate or a key, and belongs on every device.
 const SMALL: usize = 64;
+
+/// From this size on a constant is told of.
+const LARGE: usize = 8 << 20;
 
 /// Names of the dimensions of a transformer, which presets have rules for whether a program has them or not.
 const USUAL: [&str; 8] = [
@@ -22,6 +26,7 @@ const USUAL: [&str; 8] = [
 pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<String> {
     let devices = layout.mesh().device_count();
     let mut remarks = kept_by_no_name(graph);
+    large_constants(graph, &mut remarks);
     if devices == 1 {
         return remarks;
     }
@@ -39,6 +44,30 @@ pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<S
     remarks.extend(unmatched(inputs, layout));
     remarks.extend(unnamed(graph, layout));
     remarks
+}
+
+/// Numbers that are part of the program: they are compiled in, on every device, and in no account of its arguments.
+fn large_constants(graph: &Graph, remarks: &mut Vec<String>) {
+    for equation in graph.equations() {
+        if let Op::Constant(literal) = &equation.op
+            && !literal.is_splat()
+            && literal.bytes().len() >= LARGE
+        {
+            let at = equation.source;
+            remarks.push(format!(
+                "a constant {} of {} is part of the program, and whole on every device, which memory reports do not count: \
+                 pass it as an argument --> {}:{}:{}",
+                graph.ty(equation.results[0]),
+                human_bytes(literal.bytes().len() as u64),
+                at.file(),
+                at.line(),
+                at.column()
+            ));
+        }
+        for (_, region) in equation.op.regions() {
+            large_constants(region, remarks);
+        }
+    }
 }
 
 /// Arguments that nobody annotated, and that every device holds.

@@ -9,6 +9,7 @@ use shardax_core::{Constraint, TensorType};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::Lowering;
+use super::partial::{overlap, parts_of};
 
 impl Lowering<'_> {
     /// What is stated of a value that is split as told before a constraint is, if anything has to be.
@@ -25,7 +26,12 @@ impl Lowering<'_> {
             .annotations
             .lies(constraint.role, constraint, ty)
             .ok()?;
-        between(from, to.spec.entries())
+        // What is known of a value comes from several others, and may have an axis twice.
+        let way = between(from, to.spec.entries())?;
+        let parts = parts_of(&self.annotations, &way);
+        let mut pairs = parts.iter().enumerate();
+        let is_once = pairs.all(|(i, part)| !parts[..i].iter().any(|other| overlap(part, other)));
+        is_once.then_some(way)
     }
 }
 

@@ -306,7 +306,7 @@ impl<'a> Finder<'a> {
 }
 
 /// The parts of axes that split any dimension.
-fn parts_of(annotations: &Annotations, spec: &PartitionSpec) -> Vec<AxisPart> {
+pub(super) fn parts_of(annotations: &Annotations, spec: &PartitionSpec) -> Vec<AxisPart> {
     let entries = spec.entries().iter();
     entries.flat_map(|axes| annotations.parts(axes)).collect()
 }
@@ -475,7 +475,7 @@ impl<'a> Search<'_, 'a, '_> {
     }
 }
 
-fn overlap(one: &AxisPart, other: &AxisPart) -> bool {
+pub(super) fn overlap(one: &AxisPart, other: &AxisPart) -> bool {
     one.index == other.index && one.before < other.end() && other.before < one.end()
 }
 
