@@ -352,6 +352,8 @@ fn what_nothing_matches_is_remarked() {
     assert_eq!(
         remarks,
         [
+            "nothing of the program is split: each of 8 devices computes all of it, as the layout has \
+             no rule for any dimension that it names",
             "the layout has an override for `layers.upp`, and no argument has such a path; did you \
              mean `layers.up`?",
             "the layout constrains `gramm`, and no value of the program has that name: name it with \

@@ -2,8 +2,8 @@
 
 mod small;
 
+use shardax::Runtime;
 use shardax::xla::pjrt::{CompileOptions, ElementType, ExecuteOptions};
-use shardax::{Runtime, xla};
 use small::{Graph, Tensor, interpret, jvp, lower, trace, value_and_grad, vmap};
 
 const TEXT: &str = include_str!("../../docs/core.md");
@@ -100,13 +100,12 @@ fn xla_runs_it() -> Result<(), Box<dyn std::error::Error>> {
     let bytes: Vec<u8> = x.iter().flat_map(|v| v.to_le_bytes()).collect();
     let x_there = client.buffer_from_host(&bytes, ElementType::F64, &[2, 3], 0)?;
     let results = program.execute(1, |_, _| &x_there, &ExecuteOptions::default())?;
-    for (found, wanted) in results.outputs[0].iter().zip(interpret(&graph, &[x])) {
+    for (found, wanted) in results.outputs.iter().zip(interpret(&graph, &[x])) {
         let numbers = found.to_host()?;
         let numbers = numbers
             .chunks_exact(8)
             .map(|b| b.try_into().map(f64::from_le_bytes));
         near(&numbers.collect::<Result<Vec<f64>, _>>()?, &wanted);
     }
-    let _ = xla::Result::Ok(());
     Ok(())
 }

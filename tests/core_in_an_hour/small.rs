@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// What an equation does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
+pub(crate) enum Op {
     /// A number.
     Constant(f64),
     Add,
@@ -22,23 +22,23 @@ pub enum Op {
     Tangent,
 }
 
-pub type Value = usize;
-pub type Shape = Vec<usize>;
+pub(crate) type Value = usize;
+pub(crate) type Shape = Vec<usize>;
 
 #[derive(Clone, Debug)]
-pub struct Equation {
-    pub op: Op,
-    pub operands: Vec<Value>,
-    pub result: Value,
+pub(crate) struct Equation {
+    pub(crate) op: Op,
+    pub(crate) operands: Vec<Value>,
+    pub(crate) result: Value,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Graph {
+pub(crate) struct Graph {
     /// The shape of each value.
-    pub shapes: Vec<Shape>,
-    pub inputs: Vec<Value>,
-    pub equations: Vec<Equation>,
-    pub outputs: Vec<Value>,
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) inputs: Vec<Value>,
+    pub(crate) equations: Vec<Equation>,
+    pub(crate) outputs: Vec<Value>,
 }
 
 /// The shape of a result, if the operands fit.
@@ -63,7 +63,7 @@ fn shape_of(op: Op, operands: &[Shape]) -> Result<Shape, String> {
 
 /// A handle: a value of the program that is being traced.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tensor(pub Value);
+pub(crate) struct Tensor(pub(crate) Value);
 
 thread_local! {
     static TRACED: RefCell<Graph> = RefCell::default();
@@ -88,7 +88,7 @@ fn emit(op: Op, operands: &[Tensor]) -> Tensor {
 }
 
 /// Runs a function on handles, and returns what it wrote.
-pub fn trace(f: impl FnOnce(&[Tensor]) -> Vec<Tensor>, inputs: &[Shape]) -> Graph {
+pub(crate) fn trace(f: impl FnOnce(&[Tensor]) -> Vec<Tensor>, inputs: &[Shape]) -> Graph {
     let outer = TRACED.take();
     let inputs = (0..inputs.len()).zip(inputs).map(|(value, shape)| {
         TRACED.with_borrow_mut(|graph| graph.shapes.push(shape.clone()));
@@ -117,15 +117,15 @@ impl std::ops::Mul for Tensor {
 }
 
 impl Tensor {
-    pub fn sin(self) -> Tensor {
+    pub(crate) fn sin(self) -> Tensor {
         emit(Op::Sin, &[self])
     }
 
-    pub fn sum(self, dim: usize) -> Tensor {
+    pub(crate) fn sum(self, dim: usize) -> Tensor {
         emit(Op::Sum(dim), &[self])
     }
 
-    pub fn shape(self) -> Shape {
+    pub(crate) fn shape(self) -> Shape {
         TRACED.with_borrow(|graph| graph.shapes[self.0].clone())
     }
 }
@@ -147,9 +147,9 @@ fn walk<V: Clone>(
 }
 
 /// Elements, the last dimension varying fastest.
-pub type Array = Vec<f64>;
+pub(crate) type Array = Vec<f64>;
 
-pub fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
+pub(crate) fn interpret(graph: &Graph, inputs: &[Array]) -> Vec<Array> {
     walk(graph, inputs, |equation, x| {
         let each = |f: fn(f64) -> f64| x[0].iter().map(|v| f(*v)).collect();
         let pairs = |f: fn(f64, f64) -> f64| {
@@ -217,7 +217,7 @@ fn duals(graph: &Graph, inputs: &[Dual]) -> Vec<Dual> {
 }
 
 /// The program of `x, t` that gives the results of `f` at `x`, and how they move along `t`.
-pub fn jvp(graph: &Graph) -> Graph {
+pub(crate) fn jvp(graph: &Graph) -> Graph {
     let shapes: Vec<Shape> = graph
         .inputs
         .iter()
@@ -264,7 +264,7 @@ fn transpose_rule(equation: &Equation, is_linear: &[bool], ct: Tensor) -> Vec<(V
 }
 
 /// The program that gives a scalar function's value and its gradient by every input.
-pub fn value_and_grad(graph: &Graph) -> Graph {
+pub(crate) fn value_and_grad(graph: &Graph) -> Graph {
     let shapes: Vec<Shape> = graph
         .inputs
         .iter()
@@ -324,7 +324,7 @@ pub fn value_and_grad(graph: &Graph) -> Graph {
 }
 
 /// The program for `size` examples at once: those inputs have them in front that are mapped, and all results.
-pub fn vmap(graph: &Graph, size: usize, mapped: &[bool]) -> Graph {
+pub(crate) fn vmap(graph: &Graph, size: usize, mapped: &[bool]) -> Graph {
     let shapes = graph.inputs.iter().zip(mapped).map(|(x, mapped)| {
         let front = mapped.then_some(size);
         front
@@ -358,7 +358,7 @@ pub fn vmap(graph: &Graph, size: usize, mapped: &[bool]) -> Graph {
 }
 
 /// The program as a module of StableHLO.
-pub fn lower(graph: &Graph) -> String {
+pub(crate) fn lower(graph: &Graph) -> String {
     let ty = |x: Value| {
         let sizes: String = graph.shapes[x]
             .iter()

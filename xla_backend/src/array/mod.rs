@@ -3,6 +3,7 @@
 //! This file has the value and how it is read. How it gets to devices is in `put`, how it moves from
 //! one sharding to another in `reshard`, and what is done with whole trees of arrays in `tree`.
 
+mod display;
 mod intern;
 mod put;
 mod reshard;

@@ -23,7 +23,7 @@ use crate::ahead::{AheadOptions, AheadProgram};
 use crate::array::intern_type;
 use crate::array::{Array, try_replace};
 use crate::compiled::{Compiled, described};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::{ReportOptions, WarningKind};
 use crate::runtime::Runtime;
 use arguments::{Placed, Signature};
@@ -221,7 +221,10 @@ impl<S, F: Function<S>> Jit<S, F> {
             None if self.has_single(&args) => return self.call(self.place(args)?),
             None => self.program_for(&args)?,
         };
-        program.run(&leaves)
+        match program.run(&leaves) {
+            Err(Error::Call { .. }) if self.has_single(&args) => self.call(self.place(args)?),
+            outcome => outcome,
+        }
     }
 
     /// Whether an argument is on one device, and the program on several.
