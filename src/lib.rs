@@ -24,6 +24,7 @@
 
 pub use shardax_core::*;
 pub use shardax_macros::{Module, shard};
+pub use shardax_nn as nn;
 pub use shardax_run as run;
 pub use shardax_sharding::{
     Chip, Cluster, Layout, LayoutDiff, Link, Mesh, Partitioner, Preset, ReductionType, StoredArray,
