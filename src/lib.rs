@@ -60,6 +60,8 @@ mod documents {
     struct Clusters;
     #[doc = include_str!("../docs/guide/tensors.md")]
     struct Tensors;
+    #[doc = include_str!("../docs/guide/models.md")]
+    struct Models;
     #[doc = include_str!("../docs/guide/transforms.md")]
     struct Transforms;
     #[doc = include_str!("../docs/guide/control_flow.md")]
