@@ -62,6 +62,8 @@ mod documents {
     struct Tensors;
     #[doc = include_str!("../docs/guide/models.md")]
     struct Models;
+    #[doc = include_str!("../docs/guide/from_jax_or_pytorch.md")]
+    struct FromJaxOrPyTorch;
     #[doc = include_str!("../docs/guide/transforms.md")]
     struct Transforms;
     #[doc = include_str!("../docs/guide/control_flow.md")]
