@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::{Value, json};
+use shardax::nn::{CrossEntropyOptions, LayerNorm};
 use shardax::prelude::*;
-use shardax::train::{LayerNorm, Moments, Precision, clip_by_global_norm, cross_entropy};
+use shardax::train::{Moments, Precision, clip_by_global_norm};
 use shardax::xla;
 use shardax::xla::lower::{self, Argument};
 use shardax::xla::pjrt::ExecuteOptions;
@@ -121,7 +122,7 @@ impl Unrolled {
             .lnf
             .forward(h)
             .dot_as(self.wte.transpose([1, 0]), DType::F32);
-        cross_entropy(logits, targets)
+        nn::cross_entropy(logits, targets, CrossEntropyOptions::default())
     }
 }
 

@@ -24,6 +24,7 @@
 
 pub use shardax_core::*;
 pub use shardax_macros::{Module, shard};
+pub use shardax_nn as nn;
 pub use shardax_run as run;
 pub use shardax_sharding::{
     Chip, Cluster, Layout, LayoutDiff, Link, Mesh, Partitioner, Preset, ReductionType, StoredArray,
@@ -59,6 +60,10 @@ mod documents {
     struct Clusters;
     #[doc = include_str!("../docs/guide/tensors.md")]
     struct Tensors;
+    #[doc = include_str!("../docs/guide/models.md")]
+    struct Models;
+    #[doc = include_str!("../docs/guide/from_jax_or_pytorch.md")]
+    struct FromJaxOrPyTorch;
     #[doc = include_str!("../docs/guide/transforms.md")]
     struct Transforms;
     #[doc = include_str!("../docs/guide/control_flow.md")]

@@ -3,8 +3,8 @@
 //! `#[shard]` names dimensions and says nothing of devices. What the names mean, and with it whether
 //! this trains data parallel, tensor parallel or otherwise, is the layout's business.
 
+use shardax::nn::{AttentionOptions, CrossEntropyOptions, LayerNorm};
 use shardax::prelude::*;
-use shardax::train::{LayerNorm, causal_attention, cross_entropy};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
@@ -65,7 +65,7 @@ impl Block {
         let qkv = x.dot(self.wqkv) + self.bqkv;
         let [q, k, v] = [0, 1, 2].map(|i| qkv.index(2, i));
         #[shard(batch, seq, heads, head_dim)]
-        let mixed = causal_attention(q, k, v);
+        let mixed = nn::attention(q, k, v, AttentionOptions::causal());
         einsum("bthk,hkd->btd", [mixed, self.wo]) + self.bo
     }
 
@@ -104,7 +104,7 @@ impl Gpt {
         let (inputs, targets) = (tokens.slice(1, ..seq), tokens.slice(1, 1..));
         #[shard(batch, seq, vocab)]
         let logits = self.logits(self.hidden(inputs));
-        cross_entropy(logits, targets)
+        nn::cross_entropy(logits, targets, CrossEntropyOptions::default())
     }
 
     /// Initial parameters: weights as `weight(name, shape)` makes them, gains 1, the rest 0.

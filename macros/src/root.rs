@@ -7,9 +7,10 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 
 /// The packages below the facade in which the macros are used, this one's own examples included.
-const BELOW_THE_FACADE: [&str; 4] = [
+const BELOW_THE_FACADE: [&str; 5] = [
     "shardax-core",
     "shardax-macros",
+    "shardax-nn",
     "shardax-train",
     "shardax-xla",
 ];

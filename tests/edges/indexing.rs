@@ -85,8 +85,8 @@ fn an_id_outside_of_the_table_is_no_other_row() -> Result<()> {
                 .shard(&[Dim::Logical("batch"), Dim::Unsharded]);
             let read = |table: Tensor| {
                 [
-                    nn::embedding(table, ids),
-                    nn::embedding_one_hot(table, ids),
+                    nn::embedding(ids, table),
+                    nn::embedding_one_hot(ids, table),
                     table.take(ids, 0),
                     table.get(s![ids]),
                 ]

@@ -30,7 +30,7 @@ fn binary(x: Tensor) -> Tensor {
 }
 
 fn huber(x: Tensor) -> Tensor {
-    nn::huber(x, x.zeros_like(), 2.0, None) * 4.0
+    nn::huber(x, x.zeros_like(), None, 2.0) * 4.0
 }
 
 /// The entropy of a row of logits, which is `-kl` from 1 each.

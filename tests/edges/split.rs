@@ -102,7 +102,7 @@ const CASES: &[Case] = &[
     ("repeat and tile", |x| x.repeat(3, 0).slice(0, 5..29) + x.tile([2, 1]).slice(0, 8..32)),
     ("softmax and mean", |x| x.softmax(0) * x.mean(0) + x.log_softmax(1)),
     ("var and norm", |x| x.var(0) * x.norm(0) + x.std(..)),
-    ("layer norm", |x| nn::layer_norm(x, 0, None, None, 1e-5) + nn::rms_norm(x, 1, None, 1e-5)),
+    ("layer norm", |x| nn::layer_norm(x, None, None, 0, 1e-5) + nn::rms_norm(x, None, 1, 1e-5)),
     ("split", |x| { let parts = x.split([3, 6, 7], 0); parts[1].sum(0) * parts[2].max(0) + parts[0].min(0) }),
     ("scan over rows", |x| scan(x.index(0, 0), x, |h: Tensor, x: Tensor| { let h = (h * 0.5 + x).sin(); (h, h) }).1),
     ("scan over columns", |x| scan(x.index(1, 0), x.transpose([1, 0]), |h: Tensor, x: Tensor| { let h = (h.roll(1, 0) + x).cos(); (h, h * x) }).1),

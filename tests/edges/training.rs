@@ -101,10 +101,10 @@ impl Model {
         let h = self.rows.take(tokens, 0) + self.tied.take(tokens, 0);
         let shared = self.shared.clone();
         let h = self.layers.clone().scan(h, |h: Tensor, layer: Attention| {
-            let h = h + layer.forward(nn::rms_norm(h, -1, None, 1e-5));
+            let h = h + layer.forward(nn::rms_norm(h, None, -1, 1e-5));
             h + shared.forward(h)
         });
-        nn::rms_norm(h, -1, Some(self.gain), 1e-5)
+        nn::rms_norm(h, Some(self.gain), -1, 1e-5)
     }
 
     /// The mean over examples.

@@ -218,7 +218,7 @@ fn indices_that_are_floats() -> Outcome {
 ///
 /// There is no row that could be read; see where the table's first dimension comes from.
 fn an_empty_table() -> Outcome {
-    let embed = |table: Tensor, ids: Tensor| nn::embedding(table, ids);
+    let embed = |table: Tensor, ids: Tensor| nn::embedding(ids, table);
     let ids = Array::from_slice(&[0i32, 1], [2])?;
     jit(embed).call((ones(&[0, 4]), ids))?;
     Ok(())

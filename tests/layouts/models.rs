@@ -159,7 +159,7 @@ impl Part {
                 einsum("bthk,hkd->btd", [mixed, self.out])
             }
             Kind::Norms => {
-                let x = nn::layer_norm(x, -1, Some(self.gain), None, 1e-5);
+                let x = nn::layer_norm(x, Some(self.gain), None, -1, 1e-5);
                 einsum("bse,st->bte", [x, self.positions]).softmax(1)
             }
             Kind::Lookup => table.take((tokens + x.argmax(2).cast(DType::I32)) % VOCAB as i32, 0),
@@ -179,7 +179,7 @@ impl Part {
                 x.sort(0).cumsum(0) * 0.1 - x.dot(x.transpose([1, 0])).softmax(1).dot(x)
             })(x),
         };
-        nn::rms_norm(x + added, -1, None, 1e-5)
+        nn::rms_norm(x + added, None, -1, 1e-5)
     }
 }
 

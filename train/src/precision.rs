@@ -7,7 +7,7 @@ use shardax_core::{DType, Tensor, Tree, at};
 /// Mixed precision: parameters are kept in f32, where small updates add up, and cast to another
 /// type where they are used.
 ///
-/// Losses, the statistics of [`LayerNorm`](crate::LayerNorm), softmax and the optimizer work in f32
+/// Losses, the statistics of [norms](shardax_core::nn::layer_norm), softmax and the optimizer work in f32
 /// whatever this says. In which type gradients are summed across devices is said by the layout, and is f32 unless
 /// it is changed there. (Micikevicius et al.: "Mixed precision training", 2018.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ fn rows(op: &'static str, table: Tensor, ids: Tensor) -> usize {
 ///
 /// An id outside of the table, a negative one too, gives NaN, never another row, and no gradient.
 #[track_caller]
-pub fn embedding(table: Tensor, ids: Tensor) -> Tensor {
+pub fn embedding(ids: Tensor, table: Tensor) -> Tensor {
     let op = "embedding";
     method(op, Location::caller(), || {
         rows(op, table, ids);
@@ -47,7 +47,7 @@ fn inside(ids: Tensor, count: usize) -> Tensor {
 /// results are summed: the table is not gathered, nor is its gradient. It costs `vocab` times the
 /// arithmetic. A table that holds an infinity or NaN gives NaN for every id.
 #[track_caller]
-pub fn embedding_one_hot(table: Tensor, ids: Tensor) -> Tensor {
+pub fn embedding_one_hot(ids: Tensor, table: Tensor) -> Tensor {
     let op = "embedding_one_hot";
     method(op, Location::caller(), || {
         let count = rows(op, table, ids);

@@ -219,7 +219,7 @@ pub fn mse(predictions: Tensor, targets: Tensor, weights: Option<Tensor>) -> Ten
 /// The weighted mean of the Huber loss of the differences `d`: `d^2 / 2` up to `delta`, and
 /// `delta * (|d| - delta / 2)` beyond. (Huber: "Robust estimation of a location parameter", 1964.)
 #[track_caller]
-pub fn huber(predictions: Tensor, targets: Tensor, delta: f64, weights: Option<Tensor>) -> Tensor {
+pub fn huber(predictions: Tensor, targets: Tensor, weights: Option<Tensor>, delta: f64) -> Tensor {
     let op = "huber";
     method(op, Location::caller(), || {
         check_number(op, "delta", delta, (0.0, f64::INFINITY));

@@ -1,9 +1,11 @@
 //! Functions of neural networks: what model code is written with beside plain arithmetic.
 //!
 //! Activations and the softmax family are methods of [`Tensor`]; what takes several tensors or
-//! options is a function here. All of it is written in primitives, so that derivatives, batching and
-//! sharding follow, except for a few functions whose derivative by the chain rule would be wrong at
-//! a point, overflow, or keep too much memory: those have a rule of their own.
+//! options is a function here. What it computes on comes first, then parameters, then options.
+//!
+//! All of it is written in primitives, so that derivatives, batching and sharding follow, except for
+//! a few functions whose derivative by the chain rule would be wrong at a point, overflow, or keep
+//! too much memory: those have a rule of their own.
 //!
 //! Where the formula has no value its limit is taken, or the convention is stated: a row of scores
 //! that is masked out gives 0, a mean over nothing counted is 0, an index outside of its range is

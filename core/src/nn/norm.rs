@@ -128,7 +128,7 @@ fn standardized(x: Tensor, axes: &[isize], eps: f64) -> Tensor {
 /// ```
 /// use shardax_core::{DType, Tensor, TensorType, nn, trace};
 ///
-/// let norm = |x: Tensor, scale: Tensor| nn::layer_norm(x, -1, Some(scale), None, 1e-5);
+/// let norm = |x: Tensor, scale: Tensor| nn::layer_norm(x, Some(scale), None, -1, 1e-5);
 /// let types = (TensorType::new(DType::BF16, [2, 8]), TensorType::new(DType::F32, [8]));
 /// assert_eq!(trace(norm, types)?.output_types()[0].to_string(), "bf16[2,8]");
 /// # Ok::<(), shardax_core::Error>(())
@@ -136,9 +136,9 @@ fn standardized(x: Tensor, axes: &[isize], eps: f64) -> Tensor {
 #[track_caller]
 pub fn layer_norm(
     x: Tensor,
-    axes: impl Axes,
     scale: Option<Tensor>,
     offset: Option<Tensor>,
+    axes: impl Axes,
     eps: f64,
 ) -> Tensor {
     let op = "layer_norm";
@@ -165,7 +165,7 @@ pub fn layer_norm(
 /// Where squares overflow, of values from about 1e19 on in f32 and bf16, the result is 0. With an `eps` of less than 1e-12
 /// squares may overflow and vanish, at the price of more sums.
 #[track_caller]
-pub fn rms_norm(x: Tensor, axes: impl Axes, scale: Option<Tensor>, eps: f64) -> Tensor {
+pub fn rms_norm(x: Tensor, scale: Option<Tensor>, axes: impl Axes, eps: f64) -> Tensor {
     let op = "rms_norm";
     method(op, Location::caller(), || {
         check_float(op, "x", x);
@@ -203,16 +203,16 @@ fn beside(x: Tensor, channels: usize) -> Vec<isize> {
 /// use shardax_core::{Tensor, nn};
 ///
 /// fn train(x: Tensor, running: (Tensor, Tensor)) -> (Tensor, (Tensor, Tensor)) {
-///     let (y, batch) = nn::batch_norm(x, -1, None, None, 1e-5);
+///     let (y, batch) = nn::batch_norm(x, None, None, -1, 1e-5);
 ///     (y, nn::running_statistics(running, batch, 0.9))
 /// }
 /// ```
 #[track_caller]
 pub fn batch_norm(
     x: Tensor,
-    channel_axis: isize,
     scale: Option<Tensor>,
     offset: Option<Tensor>,
+    channel_axis: isize,
     eps: f64,
 ) -> (Tensor, (Tensor, Tensor)) {
     let op = "batch_norm";
@@ -241,10 +241,10 @@ pub fn batch_norm(
 #[track_caller]
 pub fn batch_norm_inference(
     x: Tensor,
-    channel_axis: isize,
     (mean, var): (Tensor, Tensor),
     scale: Option<Tensor>,
     offset: Option<Tensor>,
+    channel_axis: isize,
     eps: f64,
 ) -> Tensor {
     let op = "batch_norm_inference";
@@ -306,10 +306,10 @@ pub fn running_statistics(
 #[track_caller]
 pub fn group_norm(
     x: Tensor,
-    groups: usize,
-    channel_axis: isize,
     scale: Option<Tensor>,
     offset: Option<Tensor>,
+    groups: usize,
+    channel_axis: isize,
     eps: f64,
 ) -> Tensor {
     let op = "group_norm";
@@ -361,12 +361,12 @@ pub fn group_norm(
 #[track_caller]
 pub fn instance_norm(
     x: Tensor,
-    channel_axis: isize,
     scale: Option<Tensor>,
     offset: Option<Tensor>,
+    channel_axis: isize,
     eps: f64,
 ) -> Tensor {
     method("instance_norm", Location::caller(), || {
-        group_norm(x, x.size(channel_axis), channel_axis, scale, offset, eps)
+        group_norm(x, scale, offset, x.size(channel_axis), channel_axis, eps)
     })
 }

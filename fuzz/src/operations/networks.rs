@@ -124,18 +124,18 @@ operations! { with x, p;
     "binary_cross_entropy" [Any(Float, 0), Same(0)] nn::binary_cross_entropy(x[0], x[1].sigmoid(), None);
     "mse" [Any(Float, 0), Same(0)] nn::mse(x[0], x[1], None);
     "weighted mse" [Any(Float, 0), Same(0)] nn::mse(x[0], x[1], Some(x[0].square()));
-    "huber" [Any(Float, 0), Same(0)] nn::huber(x[0], x[1], 0.8, None);
+    "huber" [Any(Float, 0), Same(0)] nn::huber(x[0], x[1], None, 0.8);
     "kl_div" [Any(Float, 1), Same(0)] nn::kl_div(x[0].log_softmax(-1), x[1].log_softmax(-1), None);
     "weighted_mean" [Any(Float, 0), Same(0)] nn::weighted_mean(x[0], Some(x[1].abs()));
     "layer_norm" [Any(Float, 1), Made(last), Same(1)]
-        nn::layer_norm(x[0], -1, Some(x[1]), Some(x[2]), 1e-3);
-    "layer_norm over axes" [Any(Float, 0)] nn::layer_norm(x[0], &p.axes[..], None, None, 1e-3);
-    "rms_norm" [Any(Float, 1), Made(last)] nn::rms_norm(x[0], -1, Some(x[1]), 1e-3);
-    "batch_norm" [Any(Float, 1)] nn::batch_norm(x[0], p.axis, None, None, 1e-3).0;
-    "group_norm" [Made(channels)] nn::group_norm(x[0], 2, -1, None, None, 1e-3);
-    "instance_norm" [Made(channels)] nn::instance_norm(x[0], -1, None, None, 1e-3);
-    "embedding" [Made(table), Made(ids)] nn::embedding(x[0], x[1]);
-    "embedding_one_hot" [Made(table), Made(ids)] nn::embedding_one_hot(x[0], x[1]);
+        nn::layer_norm(x[0], Some(x[1]), Some(x[2]), -1, 1e-3);
+    "layer_norm over axes" [Any(Float, 0)] nn::layer_norm(x[0], None, None, &p.axes[..], 1e-3);
+    "rms_norm" [Any(Float, 1), Made(last)] nn::rms_norm(x[0], Some(x[1]), -1, 1e-3);
+    "batch_norm" [Any(Float, 1)] nn::batch_norm(x[0], None, None, p.axis, 1e-3).0;
+    "group_norm" [Made(channels)] nn::group_norm(x[0], None, None, 2, -1, 1e-3);
+    "instance_norm" [Made(channels)] nn::instance_norm(x[0], None, None, -1, 1e-3);
+    "embedding" [Made(table), Made(ids)] nn::embedding(x[1], x[0]);
+    "embedding_one_hot" [Made(table), Made(ids)] nn::embedding_one_hot(x[1], x[0]);
     "rope" [Made(queries)]
         Rope { interleaved: p.flag, dims: Some(x[0].size(-1) / 2 * 2), ..Rope::default() }.apply(x[0], Tensor::arange(DType::I32, x[0].size(1)));
     "dropout" [Any(Wide, 0)] nn::dropout(x[0], Key::from_seed(p.count as u64), 0.4);

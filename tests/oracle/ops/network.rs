@@ -28,8 +28,8 @@ fn unit(op: &str, params: &Params, x: &[Tensor]) -> Option<Tensor> {
         "prelu" => x[0].prelu(x[1]),
         "squareplus" => x[0].squareplus(params.float("b")),
         "mlp" => x[0].dot(x[1]).gelu().dot(x[2]),
-        "embedding" => nn::embedding(x[0], x[1]),
-        "embedding_one_hot" => nn::embedding_one_hot(x[0], x[1]),
+        "embedding" => nn::embedding(x[1], x[0]),
+        "embedding_one_hot" => nn::embedding_one_hot(x[1], x[0]),
         "dropout" => nn::dropout(x[1], Key(x[0]), params.float("rate")),
         _ => return None,
     })
@@ -43,17 +43,17 @@ fn with_first(mask: Tensor) -> Tensor {
 fn norm(op: &str, params: &Params, x: &[Tensor]) -> Option<Tensor> {
     let eps = || params.float("eps");
     Some(match op {
-        "layer_norm" => nn::layer_norm(x[0], -1, Some(x[1]), Some(x[2]), eps()),
-        "normalize" => nn::layer_norm(x[0], -1, None, None, eps()),
-        "rms_norm" => nn::rms_norm(x[0], -1, Some(x[1]), eps()),
+        "layer_norm" => nn::layer_norm(x[0], Some(x[1]), Some(x[2]), -1, eps()),
+        "normalize" => nn::layer_norm(x[0], None, None, -1, eps()),
+        "rms_norm" => nn::rms_norm(x[0], Some(x[1]), -1, eps()),
         "group_norm" => {
             let groups = params.size("groups");
-            nn::group_norm(x[0], groups, 1, Some(x[1]), Some(x[2]), eps())
+            nn::group_norm(x[0], Some(x[1]), Some(x[2]), groups, 1, eps())
         }
-        "instance_norm" => nn::instance_norm(x[0], 1, Some(x[1]), Some(x[2]), eps()),
+        "instance_norm" => nn::instance_norm(x[0], Some(x[1]), Some(x[2]), 1, eps()),
         "batch_norm_inference" => {
             let running = (x[3], x[4].square());
-            nn::batch_norm_inference(x[0], 1, running, Some(x[1]), Some(x[2]), eps())
+            nn::batch_norm_inference(x[0], running, Some(x[1]), Some(x[2]), 1, eps())
         }
         _ => return None,
     })
@@ -63,7 +63,7 @@ fn several(op: &str, params: &Params, x: &[Tensor]) -> Option<Vec<Tensor>> {
     Some(match op {
         "batch_norm" => {
             let eps = params.float("eps");
-            let (y, (mean, var)) = nn::batch_norm(x[0], 1, Some(x[1]), Some(x[2]), eps);
+            let (y, (mean, var)) = nn::batch_norm(x[0], Some(x[1]), Some(x[2]), 1, eps);
             vec![y, mean, var]
         }
         _ => return None,
@@ -159,7 +159,7 @@ fn loss(op: &str, params: &Params, x: &[Tensor]) -> Option<Tensor> {
         }
         "binary_cross_entropy" => nn::binary_cross_entropy(x[0], x[1], None),
         "mse" => nn::mse(x[0], x[1], None),
-        "huber" => nn::huber(x[0], x[1], params.float("delta"), None),
+        "huber" => nn::huber(x[0], x[1], None, params.float("delta")),
         "kl_div" => nn::kl_div(x[0].log_softmax(-1), x[1].log_softmax(-1), None),
         _ => return None,
     })

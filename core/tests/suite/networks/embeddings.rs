@@ -14,25 +14,25 @@ fn rows_of_a_table() {
         let table = noise(1, &[4, 2]);
         let t = table.floats();
         let x = [table.clone(), Array::i32(&[2, 2], [3, 0, 4, -1])];
-        let found = floats(&x, |[t, i]| embed(t, i));
+        let found = floats(&x, |[t, i]| embed(i, t));
         let nan = f64::NAN;
         same(&found, &[t[6], t[7], t[0], t[1], nan, nan, nan, nan]);
         // An id outside has no gradient.
         let gradient = floats(&x, |[t, i]| {
             grad(|t: Tensor| {
-                let rows = embed(t, i);
+                let rows = embed(i, t);
                 rows.ne(rows).select(0.0, rows).sum(..) + (rows * 0.0).sum(..).stop_gradient()
             })(t)
         });
         same(&gradient, &[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
         check([table.clone()], |[t]| {
-            embed(t, Tensor::constant(&[1i32, 1, 3], [3]))
+            embed(Tensor::constant(&[1i32, 1, 3], [3]), t)
         });
-        check_vmap([table, Array::i32(&[2], [1, 2])], |[t, i]| embed(t, i));
+        check_vmap([table, Array::i32(&[2], [1, 2])], |[t, i]| embed(i, t));
         // A type that cannot count the rows.
         let x = [noise(1, &[300, 1]), Array::new(DType::U8, &[1], [255i64])];
         same(
-            &floats(&x, |[t, i]| embed(t, i)),
+            &floats(&x, |[t, i]| embed(i, t)),
             &noise(1, &[300, 1]).floats()[255..256],
         );
     }

@@ -238,14 +238,14 @@ fn other_losses_are_their_formulas() {
         d => 0.7 * (d - 0.35),
     };
     same(
-        &floats(&x(), |[a, b]| nn::huber(a, b, 0.7, None)),
+        &floats(&x(), |[a, b]| nn::huber(a, b, None, 0.7)),
         &mean(&huber),
     );
     check(x(), |[a, b]| {
         (
             nn::binary_cross_entropy(a, b, None),
             nn::mse(a, b, None),
-            nn::huber(a, b, 0.7, None),
+            nn::huber(a, b, None, 0.7),
         )
     });
     check_vmap(x(), |[a, b]| nn::binary_cross_entropy(a, b, None));
@@ -287,7 +287,7 @@ fn losses_at_the_ends() {
     });
     same(&slopes, &[-1.0, 0.0]);
     same(
-        &gradient(&[1e200], |x| nn::huber(x, x.zeros_like(), 1.0, None)),
+        &gradient(&[1e200], |x| nn::huber(x, x.zeros_like(), None, 1.0)),
         &[1.0],
     );
 }

@@ -119,40 +119,40 @@ fn of_rotary_positions() {
 fn of_norms() {
     let text = mistake(
         [f32([2, 8]), f32([2]), f32([8, 1])],
-        |[x, scale, offset]| nn::layer_norm(x, -1, Some(scale), Some(offset), 1e-5),
+        |[x, scale, offset]| nn::layer_norm(x, Some(scale), Some(offset), -1, 1e-5),
     );
     insta::assert_snapshot!(text, @"
     `layer_norm`: `scale` is f32[2] and `offset` is f32[8,1], for `x` of shape [2, 8]
     help: give a float tensor of shape [8], the sizes of dimensions [1] of `x`
     ");
-    let text = mistake([f32([2, 8])], |[x]| nn::rms_norm(x, -1, None, -1.0));
+    let text = mistake([f32([2, 8])], |[x]| nn::rms_norm(x, None, -1, -1.0));
     insta::assert_snapshot!(text, @"
     `rms_norm`: `eps` is -1
     help: give a small positive number such as 1e-5
     ");
     let text = mistake([f32([2, 8])], |[x]| {
-        nn::layer_norm(x, [1, -1], None, None, 1e-5)
+        nn::layer_norm(x, None, None, [1, -1], 1e-5)
     });
     insta::assert_snapshot!(text, @"
     `layer_norm`: axis -1 of f32[2,8] is named twice
     help: name each dimension once
     ");
     let text = mistake([f32([2, 8])], |[x]| {
-        nn::group_norm(x, 3, -1, None, None, 1e-5)
+        nn::group_norm(x, None, None, 3, -1, 1e-5)
     });
     insta::assert_snapshot!(text, @"
     `group_norm`: `groups` is 3, and dimension 1 of f32[2,8] has 8 channels
     help: give a number of groups that divides the channels
     ");
     let text = mistake([f32([2, 8])], |[x]| {
-        nn::group_norm(x, 2, 0, None, None, 1e-5)
+        nn::group_norm(x, None, None, 2, 0, 1e-5)
     });
     insta::assert_snapshot!(text, @"
     `group_norm`: `channel_axis` is dimension 0 of f32[2,8], the batch
     help: name another dimension; `.expand_dims(0)` adds a batch of one example
     ");
     let text = mistake([f32([2, 8]), f32([2])], |[x, s]| {
-        nn::batch_norm_inference(x, -1, (s, s), None, None, 1e-5)
+        nn::batch_norm_inference(x, (s, s), None, None, -1, 1e-5)
     });
     insta::assert_snapshot!(text, @"
     `batch_norm_inference`: the mean is f32[2] and the variance f32[2], for `x` f32[2,8]
@@ -166,7 +166,7 @@ fn of_norms() {
     help: give a number from 0, the batch alone, to 1, no change
     ");
     let text = mistake([TensorType::new(DType::I32, [8])], |[x]| {
-        nn::layer_norm(x, 0, None, None, 1e-5)
+        nn::layer_norm(x, None, None, 0, 1e-5)
     });
     insta::assert_snapshot!(text, @"
     `layer_norm`: `x` is i32[8], not a floating-point tensor
@@ -236,7 +236,7 @@ fn of_losses() {
     `weighted_mean`: the values are f32[4] and the weights f32[3]
     help: give a real weight for each value
     ");
-    let text = mistake([f32([4])], |[x]| nn::huber(x, x, -1.0, None));
+    let text = mistake([f32([4])], |[x]| nn::huber(x, x, None, -1.0));
     insta::assert_snapshot!(text, @"
     `huber`: `delta` is -1
     help: give a finite number above 0
@@ -250,7 +250,7 @@ fn of_the_rest() {
     `dropout`: `rate` is 1.1
     help: give a probability, from 0 to 1
     ");
-    let text = mistake([f32([4, 2]), f32([3])], |[t, i]| nn::embedding(t, i));
+    let text = mistake([f32([4, 2]), f32([3])], |[t, i]| nn::embedding(i, t));
     insta::assert_snapshot!(text, @"
     `embedding`: `table` is f32[4,2] and `ids` f32[3]
     help: give the table as [vocab, features] and the ids as integers
@@ -311,20 +311,20 @@ fn equations_have_the_users_line() {
                     Rope::default().apply(q, labels.index(0, 0)),
                 ),
                 (
-                    nn::layer_norm(x, -1, Some(s), Some(s), 1e-5),
-                    nn::batch_norm(x, -1, Some(s), None, 1e-5),
-                    nn::group_norm(x, 2, -1, None, None, 1e-5),
+                    nn::layer_norm(x, Some(s), Some(s), -1, 1e-5),
+                    nn::batch_norm(x, Some(s), None, -1, 1e-5),
+                    nn::group_norm(x, None, None, 2, -1, 1e-5),
                 ),
                 (
                     nn::cross_entropy(x, labels, loss),
                     nn::chunked_cross_entropy(x, w, labels, loss, chunks),
-                    nn::kl_div(x, x, None) + nn::huber(x, x, 1.0, None),
+                    nn::kl_div(x, x, None) + nn::huber(x, x, None, 1.0),
                 ),
                 nn::dropout(x, Key::from_seed(1), 0.5)
                     .mish()
                     .selu()
                     .squareplus(1.0),
-                nn::embedding_one_hot(w, labels),
+                nn::embedding_one_hot(labels, w),
             )
         },
         (

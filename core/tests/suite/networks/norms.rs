@@ -24,7 +24,7 @@ fn of_features() {
         .map(|(i, y)| y * scale[i % 4] + offset[i % 4])
         .collect();
     let norm =
-        |[x, scale, offset]: [Tensor; 3]| nn::layer_norm(x, -1, Some(scale), Some(offset), 1e-3);
+        |[x, scale, offset]: [Tensor; 3]| nn::layer_norm(x, Some(scale), Some(offset), -1, 1e-3);
     same(&floats(&inputs(), norm), &wanted);
     check(inputs(), norm);
     check_vmap(inputs(), norm);
@@ -39,15 +39,15 @@ fn of_features() {
         .enumerate()
         .map(|(i, y)| y * scale[i % 4])
         .collect();
-    let norm = |[x, scale, _]: [Tensor; 3]| nn::rms_norm(x, -1, Some(scale), 1e-3);
+    let norm = |[x, scale, _]: [Tensor; 3]| nn::rms_norm(x, Some(scale), -1, 1e-3);
     same(&floats(&inputs(), norm), &wanted);
     check(inputs(), norm);
     // Over dimensions that are not the last, with parameters of their sizes.
     let inputs = || [noise(1, &[3, 2, 2]), noise(2, &[3, 2])];
-    let moved = |[x, scale]: [Tensor; 2]| nn::layer_norm(x, [1, 0], Some(scale), None, 1e-5);
+    let moved = |[x, scale]: [Tensor; 2]| nn::layer_norm(x, Some(scale), None, [1, 0], 1e-5);
     let last = |[x, scale]: [Tensor; 2]| {
         let x = x.transpose([2, 0, 1]);
-        nn::layer_norm(x, [-2, -1], Some(scale), None, 1e-5).transpose([1, 2, 0])
+        nn::layer_norm(x, Some(scale), None, [-2, -1], 1e-5).transpose([1, 2, 0])
     };
     same(&floats(&inputs(), moved), &floats(&inputs(), last));
 }
@@ -56,7 +56,7 @@ fn of_features() {
 fn of_channels() {
     let inputs = || [noise(1, &[3, 2, 4]), noise(2, &[2]), noise(3, &[2])];
     let norm =
-        |[x, scale, offset]: [Tensor; 3]| nn::batch_norm(x, 1, Some(scale), Some(offset), 1e-3);
+        |[x, scale, offset]: [Tensor; 3]| nn::batch_norm(x, Some(scale), Some(offset), 1, 1e-3);
     let found = eval(&inputs(), norm);
     let [x, scale, offset] = inputs().map(|a| a.floats());
     for channel in 0..2 {
@@ -79,8 +79,8 @@ fn of_channels() {
     check_vmap(inputs(), norm);
     // By its own statistics, inference gives the same.
     let again = floats(&inputs(), |[x, scale, offset]| {
-        let (_, batch) = nn::batch_norm(x, 1, None, None, 1e-3);
-        nn::batch_norm_inference(x, 1, batch, Some(scale), Some(offset), 1e-3)
+        let (_, batch) = nn::batch_norm(x, None, None, 1, 1e-3);
+        nn::batch_norm_inference(x, batch, Some(scale), Some(offset), 1, 1e-3)
     });
     same(&again, &found[0].floats());
     let running = eval(&[noise(1, &[2]), noise(2, &[2])], |[a, b]| {
@@ -95,7 +95,7 @@ fn of_channels() {
 fn of_groups() {
     let inputs = || [noise(1, &[2, 3, 4]), noise(2, &[4]), noise(3, &[4])];
     let norm =
-        |[x, scale, offset]: [Tensor; 3]| nn::group_norm(x, 2, -1, Some(scale), Some(offset), 1e-3);
+        |[x, scale, offset]: [Tensor; 3]| nn::group_norm(x, Some(scale), Some(offset), 2, -1, 1e-3);
     let found = floats(&inputs(), norm);
     let [x, scale, offset] = inputs().map(|a| a.floats());
     for (example, group) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -107,8 +107,8 @@ fn of_groups() {
         }
     }
     check(inputs(), norm);
-    let instance = |[x, ..]: [Tensor; 3]| nn::instance_norm(x, 2, None, None, 1e-5);
-    let alone = |[x, ..]: [Tensor; 3]| nn::layer_norm(x, 1, None, None, 1e-5);
+    let instance = |[x, ..]: [Tensor; 3]| nn::instance_norm(x, None, None, 2, 1e-5);
+    let alone = |[x, ..]: [Tensor; 3]| nn::layer_norm(x, None, None, 1, 1e-5);
     same(&floats(&inputs(), instance), &floats(&inputs(), alone));
 }
 
@@ -116,16 +116,16 @@ fn of_groups() {
 fn equal_values_give_zero_with_finite_derivatives() {
     let x = || [Array::f64(&[1, 3], [2.0; 3])];
     let norms: [fn(Tensor) -> Tensor; 3] = [
-        |x| nn::layer_norm(x, -1, None, None, 0.1),
-        |x| nn::batch_norm(x, -1, None, None, 0.1).0,
-        |x| nn::group_norm(x, 1, -1, None, None, 0.1),
+        |x| nn::layer_norm(x, None, None, -1, 0.1),
+        |x| nn::batch_norm(x, None, None, -1, 0.1).0,
+        |x| nn::group_norm(x, None, None, 1, -1, 0.1),
     ];
     for norm in norms {
         same(&floats(&x(), |[x]| norm(x)), &[0.0; 3]);
         check(x(), |[x]| norm(x));
     }
     let zero = [Array::f64(&[3], [0.0; 3])];
-    check(zero, |[x]| nn::rms_norm(x, 0, None, 0.1));
+    check(zero, |[x]| nn::rms_norm(x, None, 0, 0.1));
 }
 
 /// In bf16 the squares of 300 numbers near 100 would lose the variance.
@@ -133,6 +133,6 @@ fn equal_values_give_zero_with_finite_derivatives() {
 fn narrow_values_have_wide_statistics() {
     let x = (0..300).map(|i| 100.0 + f64::from(i % 2));
     let x = [Array::new(DType::BF16, &[300], x)];
-    let found = floats(&x, |[x]| nn::layer_norm(x, -1, None, None, 0.0));
+    let found = floats(&x, |[x]| nn::layer_norm(x, None, None, -1, 0.0));
     same(&found[..2], &[-1.0, 1.0]);
 }

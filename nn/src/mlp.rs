@@ -10,6 +10,17 @@ const EMBED: Dim = Dim::Logical("embed");
 const MLP: Dim = Dim::Logical("mlp");
 
 /// Two linear maps with the tanh form of GELU between them.
+///
+/// ```
+/// use shardax_core::random::Key;
+/// use shardax_core::{DType, Tensor, TensorType, trace};
+/// use shardax_nn::Mlp;
+///
+/// let x = TensorType::new(DType::F32, [4, 32, 64]);
+/// let mlp = |x: Tensor| Mlp::init(Key::from_seed(0), 64, 256).forward(x);
+/// assert_eq!(trace(mlp, x.clone())?.output_types()[0], x);
+/// # Ok::<(), shardax_core::Error>(())
+/// ```
 #[derive(Clone, Debug, Module)]
 pub struct Mlp<L = Tensor> {
     /// From `embed` to `mlp`: under tensor parallelism each device has some of the hidden features.

@@ -24,7 +24,7 @@ impl Linear {
     ///
     /// ```
     /// use shardax_core::{Dim, Tensor, random::Key};
-    /// use shardax_train::Linear;
+    /// use shardax_nn::Linear;
     ///
     /// const EMBED: Dim = Dim::Logical("embed");
     /// const MLP: Dim = Dim::Logical("mlp");
@@ -36,7 +36,7 @@ impl Linear {
     #[track_caller]
     pub fn init(key: Key, sizes: [usize; 2], names: &'static [Dim; 2]) -> Self {
         Linear {
-            weight: weight(key, &sizes),
+            weight: weight(key, &sizes, sizes[0]),
             bias: None,
             names,
         }
@@ -99,7 +99,7 @@ mod tests {
     use shardax_core::{TensorType, trace};
 
     use super::*;
-    use crate::layers::Mlp;
+    use crate::Mlp;
 
     #[test]
     fn leaves_have_the_names_given_where_the_layer_is_made() -> Result<(), shardax_core::Error> {
