@@ -515,12 +515,12 @@ fn annotations_reach_products_through_rotations() {
             let stream = |x: Tensor| x.shard(&["batch", "seq", "embed"].map(Dim::Logical));
             let loss = |heads: Heads| {
                 let x = stream(x);
-                let q = turn(einsum("bse,ehd->bshd", &[x, heads.weight]));
+                let q = turn(einsum("bse,ehd->bshd", [x, heads.weight]));
                 let k = turn(
                     x.dot(heads.flat)
-                        .reshape(&[BATCH, SEQ, HEADS, EMBED / HEADS]),
+                        .reshape([BATCH, SEQ, HEADS, EMBED / HEADS]),
                 );
-                stream(einsum("bshd,hde->bse", &[(q * k).tanh(), heads.out]))
+                stream(einsum("bshd,hde->bse", [(q * k).tanh(), heads.out]))
                     .square()
                     .mean(..)
             };

@@ -126,7 +126,7 @@ fn rolled_by_a_number_of_the_program() -> Result<()> {
     let x = Array::from_slice(&(0..15).map(|i| i as f32).collect::<Vec<_>>(), [3, 5])?;
     let f = |x: Tensor, shift: Tensor| {
         let rows = vmap(|(x, shift): (Tensor, Tensor)| x.roll_by(shift, 0));
-        let shifts = stack(&[shift, shift + 1, -shift], 0);
+        let shifts = stack([shift, shift + 1, -shift], 0);
         let weights = Tensor::arange(DType::F32, 5);
         let slope = grad(|x: Tensor| (x.roll_by(shift, 1) * weights).sum(..))(x);
         (x.roll_by(shift, -1), rows((x, shifts)), slope)
@@ -138,7 +138,7 @@ fn rolled_by_a_number_of_the_program() -> Result<()> {
             let slope = weights.broadcast_to([3, 5]);
             (
                 x.roll(by, -1),
-                stack(&[row(0, by), row(1, by + 1), row(2, -by)], 0),
+                stack([row(0, by), row(1, by + 1), row(2, -by)], 0),
                 slope,
             )
         };

@@ -51,7 +51,7 @@ fn at_poles_and_at_infinity() -> Result<()> {
                     .polygamma(x)
                     .cast(DType::F64)
             };
-            stack(&[of(0.0), of(1.0), of(2.0), of(3.0)], 0)
+            stack([of(0.0), of(1.0), of(2.0), of(3.0)], 0)
         };
         let found = jit(f).call(x.clone())?.to_vec::<f64>()?;
         assert_eq!(found[0], f64::INFINITY);

@@ -10,10 +10,10 @@ type Shift = (&'static str, fn(Tensor) -> Tensor);
 const SHIFTS: &[Shift] = &[
     ("concatenate", |x| {
         let first = Tensor::zeros(x.dtype(), [1, x.shape()[1]]);
-        concatenate(&[first, x.get(s![..-1])], 0)
+        concatenate([first, x.get(s![..-1])], 0)
     }),
     ("concatenate behind", |x| {
-        concatenate(&[x.get(s![1..]), x.get(s![..1])], 0)
+        concatenate([x.get(s![1..]), x.get(s![..1])], 0)
     }),
     ("pad", |x| x.get(s![..-1]).pad(0, 1, 0, 0)),
     ("pad behind", |x| x.get(s![2..]).pad(0, 0, 2, 0)),
@@ -26,11 +26,11 @@ const SHIFTS: &[Shift] = &[
         (x.get(s![1..]) - x.get(s![..-1])).pad(0, 1, 0, 0)
     }),
     ("interior", |x| {
-        let wide = x.get(s![..8]).reshape(&[8, 1, 8]).pad(1, 0, 1, 0);
-        wide.reshape(&[16, 8])
+        let wide = x.get(s![..8]).reshape([8, 1, 8]).pad(1, 0, 1, 0);
+        wide.reshape([16, 8])
     }),
     ("three parts", |x| {
-        concatenate(&[x.get(s![4..8]), x.get(s![..4]), x.get(s![8..])], 0)
+        concatenate([x.get(s![4..8]), x.get(s![..4]), x.get(s![8..])], 0)
     }),
     ("shorter", |x| x.get(s![1..])),
     ("second differences", |x| {

@@ -27,7 +27,10 @@ impl Lowering<'_> {
             .lies(constraint.role, constraint, ty)
             .ok()?;
         // What is known of a value comes from several others, and may have an axis twice.
-        let way = between(from, to.spec.entries())?;
+        let real = |axes: &Axes| self.annotations.axes(&self.annotations.parts(axes));
+        let from: Vec<Axes> = from.iter().map(real).collect();
+        let to: Vec<Axes> = to.spec.entries().iter().map(real).collect();
+        let way = between(&from, &to)?;
         let parts = parts_of(&self.annotations, &way);
         let mut pairs = parts.iter().enumerate();
         let is_once = pairs.all(|(i, part)| !parts[..i].iter().any(|other| overlap(part, other)));
