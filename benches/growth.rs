@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use shardax::prelude::*;
 use shardax::xla::lower::{self, Argument};
-use shardax::{Graph, trace};
+use shardax::{ir::Graph, trace};
 
 /// A program of `equations` equations: a chain of the operations that models are made of.
 fn chain(x: Tensor, equations: usize) -> Tensor {

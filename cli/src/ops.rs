@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use shardax::xla::lower::{self, Argument};
-use shardax::{Layout, Mesh, OpInfo, Rule, catalogue};
+use shardax::{
+    Layout, Mesh,
+    ir::{OpInfo, Rule, catalogue},
+};
 
 use crate::out;
 

@@ -1,7 +1,7 @@
 //! Tracing, the graph, its operations and transforms.
 //!
 //! A program is written as Rust functions over [`Tensor`]s. [`trace`] runs such a function on
-//! handles and returns the [`Graph`] that it wrote; transforms like [`grad`] and [`scan`] work on
+//! handles and returns the [`Graph`](ir::Graph) that it wrote; transforms like [`grad`] and [`scan`] work on
 //! graphs. Reading order: `tree.rs` (what arguments are), `op.rs` and `graph/` (what a program is),
 //! `trace.rs` (how one is written), `tensor/` (what users write it with), `rules/` (one file a
 //! rule), `transform/` (one file a construct).
@@ -20,6 +20,7 @@ mod expand;
 mod float8;
 mod function;
 mod graph;
+pub mod ir;
 mod lax;
 mod literal;
 pub mod nn;
@@ -37,8 +38,6 @@ mod types;
 mod vary;
 mod varying;
 
-pub use blocks::block_count;
-pub use catalogue::{OpInfo, Rule, catalogue};
 pub use collective::{
     all_gather, all_gather_invariant, all_to_all, assume_invariant, axis_index, axis_size,
     broadcast_from, pmax, pmean, pmin, ppermute, psum, pvary, reduce_scatter,
@@ -46,25 +45,17 @@ pub use collective::{
 pub use context::{layout, under};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, Source};
-pub use expand::{cumulative_in_blocks, shift_by_padding};
 pub use float8::{F8E4M3FN, F8E5M2};
 pub use function::{Callable, Function, On, Traced, trace, trace_like, trace_under};
-pub use graph::{Equation, Graph, Scope, ValueId, Values};
 pub use literal::{Element, Literal, Number};
-pub use op::{
-    Binary, Collective, CollectiveOp, Combine, Comparison, Cond, Constraint, Conv, ConvLayout,
-    Cumulative, Custom, CustomLinear, CustomRule, Dims, DotDims, Fft, FftKind, Foreign, GatherDims,
-    HostClosure, HostFunction, Manual, ManualAxis, Memory, Name, Op, Policy, Reducer, Remat, Scan,
-    Sort, Target, TriangularSolve, Unary, While, Window,
-};
-pub use rules::split;
+pub use op::{Combine, Memory, Policy, Reducer, Target, TriangularSolve};
 pub use shardax_sharding::{Dim, PartitionSpec, Role};
 pub use stack::{LAYERS, Stack};
 pub use tensor::{
     At, Axes, ConvOptions, INFER, Index, IntoOperand, IntoShape, Operand, Padding, Pool, Tensor,
     Unique, associative_scan, concatenate, einsum, einsum_as, sort_by_key, stack,
 };
-pub use trace::{BACKWARD, at, mistake, scope};
+pub use trace::{at, mistake, scope};
 pub use transform::{
     CheckOrigin, CheckPoint, Checked, Leaves, NonFinite, Objective, Specs, check_finite, cond,
     custom_call, custom_jvp, custom_vjp, fori_loop, grad, hessian, host_call, host_effect, jacfwd,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use shardax::xla::Error;
 use shardax::xla::cache::CompileCache;
 use shardax::{
-    Array, Graph, Layout, Literal, Number, Runtime, Tensor, TensorType, jit, trace, under,
+    Array, Layout, Literal, Number, Runtime, Tensor, TensorType, ir::Graph, jit, trace, under,
 };
 use shardax_interpreter as interpreter;
 

@@ -6,8 +6,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use shardax::{
-    Binary, DType, Error, Graph, Layout, Op, Tensor, TensorType, Unary, grad, jvp, trace, under,
-    vmap_axes,
+    DType, Error, Layout, Tensor, TensorType, grad,
+    ir::{Binary, Graph, Op, Unary},
+    jvp, trace, under, vmap_axes,
 };
 use shardax_interpreter::{Array, Observer, interpret, interpret_with};
 

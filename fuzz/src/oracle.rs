@@ -10,7 +10,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use shardax::{Binary, CollectiveOp, Combine, DType, Graph, Number, Op, Reducer, Unary};
+use shardax::{
+    Combine, DType, Number, Reducer,
+    ir::{Binary, CollectiveOp, Graph, Op, Unary},
+};
 use shardax_interpreter::{Array, Observer, interpret_with};
 
 use crate::dice::Dice;

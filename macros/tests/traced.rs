@@ -1,6 +1,8 @@
 //! What expanded code does when it is traced.
 
-use shardax_core::{DType, Dim, Leaf, Op, Path, Stack, Tensor, TensorType, Traced, Tree, trace};
+use shardax_core::{
+    DType, Dim, Leaf, Path, Stack, Tensor, TensorType, Traced, Tree, ir::Op, trace,
+};
 use shardax_macros::{Module, shard};
 
 #[derive(Module, Clone, Copy)]

@@ -2,7 +2,11 @@
 
 use shardax::prelude::*;
 use shardax::xla::{Error, Result};
-use shardax::{ErrorKind, Rule, catalogue, cond, fori_loop, s, switch, while_loop};
+use shardax::{
+    ErrorKind, cond, fori_loop,
+    ir::{Rule, catalogue},
+    s, switch, while_loop,
+};
 
 use super::{Edge, check, edge};
 

@@ -10,7 +10,7 @@ use std::fmt;
 
 use shardax::prelude::*;
 use shardax::xla::Result;
-use shardax::{Graph, mistake, vmap_axes};
+use shardax::{ir::Graph, mistake, vmap_axes};
 
 use crate::golden::{Case, Numbers, ROWS, cotangent, tangent, wide};
 use crate::ops;

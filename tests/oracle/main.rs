@@ -90,7 +90,7 @@ fn every_primitive_is_in_a_case() -> shardax::xla::Result<()> {
             check::primitives(&case, &mut seen)?;
         }
     }
-    let all = shardax::catalogue().into_iter().map(|info| info.name);
+    let all = shardax::ir::catalogue().into_iter().map(|info| info.name);
     let missing: Vec<&str> = all.filter(|name| !seen.contains(name)).collect();
     assert_eq!(missing, UNCOMPARED);
     Ok(())

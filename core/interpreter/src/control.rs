@@ -1,6 +1,9 @@
 //! Operations that contain functions.
 
-use shardax_core::{Cond, Foreign, Literal, Number, Scan, Target, TensorType, While};
+use shardax_core::{
+    Literal, Number, Target, TensorType,
+    ir::{Cond, Foreign, Scan, While},
+};
 
 use super::devices::Lane;
 use super::{Array, Observer, boolean, constant, int, run};

@@ -3,7 +3,10 @@
 //! Devices run in lockstep, one equation after another, each as a [`Lane`]. Outside of regions there
 //! is one.
 
-use shardax_core::{Collective, CollectiveOp, Manual, Number, PartitionSpec, Reducer, TensorType};
+use shardax_core::{
+    Number, PartitionSpec, Reducer, TensorType,
+    ir::{Collective, CollectiveOp, Manual},
+};
 
 use super::elementwise::binary;
 use super::{Array, Observer, fit, indices, offset, reduction, run};

@@ -3,7 +3,10 @@
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
-use shardax_core::{Binary, Comparison, DType, Element, Literal, Number, Unary};
+use shardax_core::{
+    DType, Element, Literal, Number,
+    ir::{Binary, Comparison, Unary},
+};
 
 use super::{float, int};
 

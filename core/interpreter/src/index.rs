@@ -1,6 +1,9 @@
 //! Reading and writing by index.
 
-use shardax_core::{Binary, Combine, GatherDims, TensorType};
+use shardax_core::{
+    Combine, TensorType,
+    ir::{Binary, GatherDims},
+};
 
 use super::{Array, binary, fit, indices, int, offset};
 

@@ -16,8 +16,8 @@ mod window;
 
 use half::{bf16, f16};
 use shardax_core::{
-    Binary, DType, DotDims, Equation, F8E4M3FN, F8E5M2, Graph, Leaf, Literal, Number, Op, Reducer,
-    TensorType, ValueId,
+    DType, F8E4M3FN, F8E5M2, Leaf, Literal, Number, Reducer, TensorType,
+    ir::{Binary, DotDims, Equation, Graph, Op, ValueId},
 };
 
 use devices::Lane;

@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
-use shardax_core::{Cumulative, Number, Sort};
+use shardax_core::{
+    Number,
+    ir::{Cumulative, Sort},
+};
 
 use super::{Array, binary, fit, float, indices, int, offset, reduction};
 

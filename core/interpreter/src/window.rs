@@ -1,6 +1,9 @@
 //! Convolutions and reductions of windows.
 
-use shardax_core::{Binary, Conv, Number, Reducer, TensorType, Window};
+use shardax_core::{
+    Number, Reducer, TensorType,
+    ir::{Binary, Conv, Window},
+};
 
 use super::elementwise::binary;
 use super::{Array, fit, indices, offset, reduction};

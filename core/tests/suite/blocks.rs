@@ -1,8 +1,9 @@
 //! Scans along a dimension that a layout may split: in blocks they are what they are in one piece.
 
 use shardax_core::{
-    DType, Dim, Graph, Op, Tensor, TensorType, associative_scan, block_count, concatenate,
-    cumulative_in_blocks, grad, jvp, remat, scan, shift_by_padding, trace, under, vmap_named,
+    DType, Dim, Tensor, TensorType, associative_scan, concatenate, grad,
+    ir::{Graph, Op, block_count, cumulative_in_blocks, shift_by_padding},
+    jvp, remat, scan, trace, under, vmap_named,
 };
 use shardax_sharding::{Axes, Layout, Mesh};
 

@@ -1,7 +1,7 @@
 //! Reading and writing by index, and what changes shapes.
 
 use shardax_core::{
-    Combine, DType, GatherDims, INFER, Tensor, TensorType, concatenate, grad, s, stack, trace,
+    Combine, DType, INFER, Tensor, TensorType, concatenate, grad, ir::GatherDims, s, stack, trace,
 };
 
 use crate::interpreter::Array;

@@ -1,7 +1,7 @@
 //! Large programs: what a transform writes grows as the program does, and no faster. (How long it takes
 //! is measured by `benches/growth.rs`.)
 
-use shardax_core::{DType, Graph, Tensor, TensorType, grad, remat, scan, trace};
+use shardax_core::{DType, Tensor, TensorType, grad, ir::Graph, remat, scan, trace};
 
 fn chain(x: Tensor, length: usize) -> Tensor {
     (0..length / 2).fold(x, |x, _| x.sin() * 0.5)

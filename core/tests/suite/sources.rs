@@ -1,8 +1,8 @@
 //! Every equation knows the user's line, whatever function or transform wrote it.
 
 use shardax_core::{
-    DType, Graph, Stack, Tensor, TensorType, Tree, concatenate, einsum, grad, jvp, remat, scope,
-    vjp,
+    DType, Stack, Tensor, TensorType, Tree, concatenate, einsum, grad, ir::Graph, jvp, remat,
+    scope, vjp,
 };
 
 use crate::support::graph;

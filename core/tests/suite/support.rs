@@ -1,7 +1,7 @@
 //! Running programs, and checking their derivatives.
 
 use shardax_core::{
-    DType, Graph, Number, Path, Tensor, TensorType, Tree, jvp, trace, value_and_grad, vjp,
+    DType, Number, Path, Tensor, TensorType, Tree, ir::Graph, jvp, trace, value_and_grad, vjp,
     vmap_axes,
 };
 

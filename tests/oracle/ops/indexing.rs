@@ -1,7 +1,7 @@
 //! What selects, moves, joins, orders or looks up elements.
 
 use shardax::prelude::*;
-use shardax::{Combine, GatherDims, sort_by_key, stack};
+use shardax::{Combine, ir::GatherDims, sort_by_key, stack};
 
 use crate::golden::Params;
 

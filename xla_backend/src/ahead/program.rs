@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardax_core::Graph;
+use shardax_core::ir::Graph;
 use shardax_pjrt::child::Compiled;
 use shardax_sharding::{Cluster, Layout};
 

@@ -5,7 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use shardax_core::{Dim, Graph, Op, Source};
+use shardax_core::{
+    Dim, Source,
+    ir::{Graph, Op},
+};
 use shardax_hlo::human_bytes;
 use shardax_sharding::{Layout, did_you_mean};
 

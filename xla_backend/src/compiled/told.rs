@@ -1,7 +1,7 @@
 //! What a compiled program tells with the help of what it was traced from, whether it runs here or was compiled for a
 //! cluster that is not there.
 
-use shardax_core::Graph;
+use shardax_core::ir::Graph;
 use shardax_sharding::{Layout, Role};
 
 use super::{Input, Output, remarks};

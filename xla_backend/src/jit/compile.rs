@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use shardax_core::{
-    CheckPoint, Constraint, Dim, Function, Graph, Leaf, NonFinite, On, Op, Path, Role, Tensor,
-    TensorType, Traced, Tree, ValueId, check_finite, trace_under,
+    CheckPoint, Dim, Function, Leaf, NonFinite, On, Path, Role, Tensor, TensorType, Traced, Tree,
+    check_finite,
+    ir::{Constraint, Graph, Op, ValueId},
+    trace_under,
 };
 use shardax_pjrt::{CompileOptions, HOST_PLATFORM, LoadedExecutable, donated_inputs};
 use shardax_sharding::{Cluster, Layout, Note, PartitionSpec, Partitioner};

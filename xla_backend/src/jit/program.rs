@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardax_core::{CheckOrigin, CheckPoint, Element, Graph, NonFinite};
+use shardax_core::{CheckOrigin, CheckPoint, Element, NonFinite, ir::Graph};
 use shardax_pjrt::Error as RuntimeError;
 use shardax_pjrt::{ArgumentFault, Buffer, LoadedExecutable};
 

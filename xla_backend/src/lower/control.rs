@@ -1,7 +1,10 @@
 //! Choices as `stablehlo.case`, loops with a condition as `stablehlo.while`.
 
-use shardax_core::split::Entries;
-use shardax_core::{Cond, DType, Equation, Graph, TensorType, While};
+use shardax_core::ir::split::Entries;
+use shardax_core::{
+    DType, TensorType,
+    ir::{Cond, Equation, Graph, While},
+};
 use smallvec::smallvec;
 
 use super::foreign::order_type;

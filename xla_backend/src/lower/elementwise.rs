@@ -1,6 +1,9 @@
 //! Functions of single elements.
 
-use shardax_core::{Binary, Comparison, DType, Reducer, TensorType, Unary};
+use shardax_core::{
+    DType, Reducer, TensorType,
+    ir::{Binary, Comparison, Unary},
+};
 
 use super::Lowering;
 use super::writer::{Loc, Piece, Ssa, push, tensor_type};

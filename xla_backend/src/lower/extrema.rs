@@ -10,7 +10,8 @@
 //! of. On GPUs it is those of dimensions that are known to be split: the compiler knows a softmax by its maximum.
 
 use shardax_core::{
-    CollectiveOp, Combine, DType, Equation, GatherDims, Graph, Op, Reducer, TensorType, ValueId,
+    Combine, DType, Reducer, TensorType,
+    ir::{CollectiveOp, Equation, GatherDims, Graph, Op, ValueId},
 };
 
 use super::gather::{scatter, scatter_numbers};

@@ -9,7 +9,10 @@
 //! runtime runs a host function once for all of them ([`HostCall::devices`]); a handler of the user's
 //! runs on every device, and must compute the same on each.
 
-use shardax_core::{DType, Equation, Foreign, Graph, Target, TensorType};
+use shardax_core::{
+    DType, Target, TensorType,
+    ir::{Equation, Foreign, Graph},
+};
 use shardax_pjrt::{HOST_TARGET, HostCall};
 
 use super::host::over_arrays;

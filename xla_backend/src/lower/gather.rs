@@ -1,6 +1,6 @@
 //! Gather and scatter.
 
-use shardax_core::{Combine, DType, GatherDims, TensorType};
+use shardax_core::{Combine, DType, TensorType, ir::GatherDims};
 
 use super::writer::{List, Piece, push, tensor_type};
 

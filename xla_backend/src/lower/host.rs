@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardax_core::{DType, Element, F8E4M3FN, F8E5M2, HostFunction, Literal, TensorType};
+use shardax_core::{DType, Element, F8E4M3FN, F8E5M2, Literal, TensorType, ir::HostFunction};
 use shardax_pjrt::{ArrayType, ElementType, HostArray};
 
 /// The runtime's element type.

@@ -1,6 +1,9 @@
 //! Matrix decompositions and Fourier transforms.
 
-use shardax_core::{DType, Fft, FftKind, TensorType, TriangularSolve};
+use shardax_core::{
+    DType, TensorType, TriangularSolve,
+    ir::{Fft, FftKind},
+};
 
 use super::Lowering;
 use super::writer::{List, Loc, Piece, Ssa, push, tensor_type};

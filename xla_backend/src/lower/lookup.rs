@@ -7,8 +7,11 @@
 //! to be split over the axes of the table; the sum is cut again where the program wants it split.
 
 use rustc_hash::FxHashMap;
-use shardax_core::split::{Entries, Resolve, Splits};
-use shardax_core::{Equation, Graph, Op, Role, TensorType, ValueId};
+use shardax_core::ir::split::{Entries, Resolve, Splits};
+use shardax_core::{
+    Role, TensorType,
+    ir::{Equation, Graph, Op, ValueId},
+};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::writer::{Loc, Results, Ssa};
@@ -60,7 +63,7 @@ fn scatters(
         return;
     };
     match &equation.op {
-        Op::Binary(shardax_core::Binary::Add) => {
+        Op::Binary(shardax_core::ir::Binary::Add) => {
             for &operand in &equation.operands {
                 scatters(definitions, operand, entries.clone(), found);
             }

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use shardax_core::split::{self, Entries};
+use shardax_core::ir::split::{self, Entries};
 use shardax_core::{
-    Collective, CollectiveOp, DType, Equation, Graph, Manual, ManualAxis, Op, Reducer, TensorType,
+    DType, Reducer, TensorType,
+    ir::{Collective, CollectiveOp, Equation, Graph, Manual, ManualAxis, Op},
 };
 use shardax_sharding::{Axes, Mesh, PartitionSpec, Partitioner, SpecFault};
 use smallvec::smallvec;

@@ -35,8 +35,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use shardax_core::split::{self, Entries, Splits};
-use shardax_core::{Constraint, Equation, Graph, Op, Source, TensorType, ValueId};
+use shardax_core::ir::split::{self, Entries, Splits};
+use shardax_core::{
+    Source, TensorType,
+    ir::{Constraint, Equation, Graph, Op, ValueId},
+};
 use shardax_pjrt::HostCalls;
 use shardax_sharding::{Layout, PartitionSpec, SpecFault};
 

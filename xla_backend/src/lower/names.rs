@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use rustc_hash::FxHashMap;
-use shardax_core::{Scope, Source};
+use shardax_core::{Source, ir::Scope};
 
 use super::writer::{Loc, push};
 

@@ -1,8 +1,9 @@
 //! One StableHLO operation for each primitive.
 
-use shardax_core::split::Entries;
+use shardax_core::ir::split::Entries;
 use shardax_core::{
-    Binary, DType, Equation, Graph, Op, Reducer, Role, Source, TensorType, Unary, shift_by_padding,
+    DType, Reducer, Role, Source, TensorType,
+    ir::{Binary, Equation, Graph, Op, Unary, shift_by_padding},
 };
 use smallvec::smallvec;
 

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use shardax_core::{Cumulative, DType, Equation, Graph, Sort, TensorType, cumulative_in_blocks};
+use shardax_core::{
+    DType, TensorType,
+    ir::{Cumulative, Equation, Graph, Sort, cumulative_in_blocks},
+};
 
 use super::elementwise::{compare_type, neutral, reducer_name};
 use super::writer::{Array, Loc, Results, Ssa, Writer, tensor_type};

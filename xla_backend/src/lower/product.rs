@@ -6,7 +6,10 @@
 //! that is used in bf16. Gradients that are annotated as such are in `partial/`.
 
 use rustc_hash::FxHashSet;
-use shardax_core::{Binary, DType, DotDims, Equation, Graph, Op, TensorType, ValueId};
+use shardax_core::{
+    DType, TensorType,
+    ir::{Binary, DotDims, Equation, Graph, Op, ValueId},
+};
 use shardax_sharding::ReductionType;
 
 use super::Lowering;

@@ -1,6 +1,9 @@
 //! Loops as `stablehlo.while`.
 
-use shardax_core::{DType, Equation, Graph, Scan, TensorType};
+use shardax_core::{
+    DType, TensorType,
+    ir::{Equation, Graph, Scan},
+};
 
 use super::foreign::order_type;
 use super::writer::{Loc, Results, Ssa, Writer, tensor_type};

@@ -7,8 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use shardax_core::split::Entries;
-use shardax_core::{Constraint, ManualAxis, Name, Role, Shape, TensorType, block_count};
+use shardax_core::ir::split::Entries;
+use shardax_core::{
+    Role, Shape, TensorType,
+    ir::{Constraint, ManualAxis, Name, block_count},
+};
 use shardax_sharding::{
     Axes, AxisPart, Dim, Layout, Mesh, MeshAxis, PartitionSpec, Partitioner, ReductionType,
     Resolved, SpecFault,

@@ -5,8 +5,8 @@
 //! a concatenation to every device if the dimension is split; what is padded it knows how to shift.
 
 use rustc_hash::FxHashSet;
-use shardax_core::split::Splits;
-use shardax_core::{Equation, Graph, Op, ValueId};
+use shardax_core::ir::split::Splits;
+use shardax_core::ir::{Equation, Graph, Op, ValueId};
 use shardax_sharding::{Axes, PartitionSpec, Partitioner};
 
 use super::Block;

@@ -6,7 +6,10 @@
 //! gathered, and both halves exchanged afterwards. The annotation says how the product was meant to lie.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use shardax_core::{Graph, Op, Role, ValueId};
+use shardax_core::{
+    Role,
+    ir::{Graph, Op, ValueId},
+};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::partial::Finder;

@@ -4,8 +4,8 @@
 //! of the devices that are left it wants the first axis. Where the axes change their order first, which permutes blocks
 //! between devices, what moves is the minor one, and that is an all-to-all.
 
-use shardax_core::split::Entries;
-use shardax_core::{Constraint, TensorType};
+use shardax_core::ir::split::Entries;
+use shardax_core::{TensorType, ir::Constraint};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::Lowering;

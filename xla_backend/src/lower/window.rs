@@ -4,7 +4,10 @@
 //! aborts, for many strides, paddings, dilations and groups. So these dimensions are stated to be
 //! whole, on operands and results; the others are left to it.
 
-use shardax_core::{Conv, ConvLayout, Reducer, TensorType, ValueId, Window};
+use shardax_core::{
+    Reducer, TensorType,
+    ir::{Conv, ConvLayout, ValueId, Window},
+};
 use shardax_sharding::{Axes, PartitionSpec};
 
 use super::elementwise::{neutral, reducer_name};

@@ -9,7 +9,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use shardax_core::{Constraint, Equation, Graph, Op, Role, Source, ValueId};
+use shardax_core::{
+    Role, Source,
+    ir::{Constraint, Equation, Graph, Op, ValueId},
+};
 use shardax_sharding::{Layout, PartitionSpec};
 
 /// A value that an operation makes.
@@ -347,7 +350,7 @@ fn regions<'a>(equation: &'a Equation, from: &[Option<From>]) -> Vec<Region<'a>>
 
 #[cfg(test)]
 mod tests {
-    use shardax_core::{BACKWARD, DType, Dim, Path, Tensor, TensorType, scan, scope, trace};
+    use shardax_core::{DType, Dim, Path, Tensor, TensorType, ir::BACKWARD, scan, scope, trace};
     use shardax_sharding::Mesh;
 
     use super::*;

@@ -47,6 +47,6 @@ mod tests {
 
     #[test]
     fn compiled_programs_call_the_backward_pass_as_the_tracer_does() {
-        assert_eq!(shardax_hlo::words::BACKWARD, shardax_core::BACKWARD);
+        assert_eq!(shardax_hlo::words::BACKWARD, shardax_core::ir::BACKWARD);
     }
 }

@@ -1,6 +1,6 @@
 //! What a report is about: a compiled program, and what is known of what it was compiled from.
 
-use shardax_core::{Graph, Source, TensorType};
+use shardax_core::{Source, TensorType, ir::Graph};
 use shardax_hlo::HloModule;
 use shardax_sharding::{Layout, Mesh, PartitionSpec};
 

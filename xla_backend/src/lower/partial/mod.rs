@@ -25,10 +25,10 @@
 mod write;
 
 use rustc_hash::FxHashMap;
-use shardax_core::split::Splits;
+use shardax_core::ir::split::Splits;
 use shardax_core::{
-    Combine, Constraint, Conv, DType, Dims, DotDims, Equation, Graph, Op, Reducer, Role,
-    TensorType, ValueId,
+    Combine, DType, Reducer, Role, TensorType,
+    ir::{Constraint, Conv, Dims, DotDims, Equation, Graph, Op, ValueId},
 };
 use shardax_sharding::{Axes, AxisPart, PartitionSpec, ReductionType};
 
@@ -395,7 +395,7 @@ impl<'a> Search<'_, 'a, '_> {
             (axes, graph.ty(operands[operand]).shape[dimension])
         };
         match &equation.op {
-            Op::Binary(shardax_core::Binary::Add) => Some(Term::Add(inner(0)?, inner(1)?)),
+            Op::Binary(shardax_core::ir::Binary::Add) => Some(Term::Add(inner(0)?, inner(1)?)),
             Op::Convert(_) => Some(Term::Convert(inner(0)?, graph.ty(value).clone())),
             Op::Transpose(permutation) => Some(Term::Transpose(inner(0)?, permutation)),
             Op::DotGeneral(dims) if dims.lhs_batch.is_empty() => {

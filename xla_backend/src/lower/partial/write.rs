@@ -1,6 +1,9 @@
 //! Writes sums of partial sums with their leading dimensions of devices.
 
-use shardax_core::{DType, Dims, DotDims, Equation, Graph, Reducer, TensorType, ValueId};
+use shardax_core::{
+    DType, Reducer, TensorType,
+    ir::{Dims, DotDims, Equation, Graph, ValueId},
+};
 use shardax_sharding::{Axes, AxisPart, PartitionSpec, Partitioner};
 
 use super::{PartialSum, Split, Term, overlap, parts_of};
