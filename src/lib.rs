@@ -2,9 +2,9 @@
 //!
 //! A model is a struct that derives [`Module`], with [`shard`] annotations that name the dimensions of its
 //! arrays. A [`Layout`] says which axes of a [`Mesh`] of devices split which names, and [`jit`] compiles a
-//! function for it. The [`prelude`] has what most programs need, [`nn`] the parts of networks, [`train`] what training adds, [`run`] the host's side of a
-//! training run, [`xla`] the runtime and the reports on compiled programs, and [`ir`] what a program is, for those
-//! who read or write one.
+//! function for it. The [`prelude`] has what most programs need, [`nn`] the parts of networks, [`train`] what
+//! training adds, [`run`] the host's side of a training run, [`xla`] the runtime and the reports on compiled
+//! programs, and [`ir`] what a program is, for those who read or write one.
 //!
 //! ```no_run
 //! use shardax::prelude::*;
