@@ -368,3 +368,52 @@ fn what_nothing_matches_is_remarked() {
         "{remarks:?}"
     );
 }
+
+/// Two key heads on four devices: each on two of them, beside the query heads that it goes with.
+#[test]
+fn grouped_heads_are_split_as_far_as_they_divide() {
+    let names = |heads: &'static str| ["batch", "seq", heads, "head_dim"].map(Dim::Logical);
+    let f = |q: Tensor, k: Tensor, v: Tensor| {
+        let loss = |(q, k, v): (Tensor, Tensor, Tensor)| {
+            let (q, k) = (q.shard(&names("heads")), k.shard(&names("kv_heads")));
+            let v = v.shard(&names("kv_heads"));
+            let options = shardax::nn::AttentionOptions::causal();
+            let mixed = shardax::nn::attention(q, k, v, options).shard(&names("heads"));
+            mixed.square().mean(..)
+        };
+        value_and_grad(loss)((q, k, v))
+    };
+    let counted = |shape: [usize; 4]| {
+        let count = shape.iter().product::<usize>();
+        let values: Vec<f32> = (0..count).map(|i| (i as f32 * 0.37).sin()).collect();
+        Array::from_slice(&values, shape).unwrap()
+    };
+    let args = || {
+        (
+            counted([2, 8, 4, 8]),
+            counted([2, 8, 2, 8]),
+            counted([2, 8, 2, 8]),
+        )
+    };
+    let (loss, (q, k, v)) = jit(f).call(args()).unwrap();
+    let wanted = [loss, q, k, v].map(|x| x.to_vec::<f32>().unwrap());
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::megatron("data=2,model=4".parse().unwrap()).unwrap();
+        let refused = jit(f).layout(&layout).call(args());
+        assert!(refused.is_err());
+        let layout = layout
+            .shard_where_divides("kv_heads", "model")
+            .partitioner(partitioner);
+        let program = jit(f).layout(&layout);
+        let (loss, (q, k, v)) = program.call(args()).unwrap();
+        assert_eq!(
+            k.sharding().unwrap().spec().to_string(),
+            r#"P("data", _, "model:(1)2", _)"#
+        );
+        for (found, wanted) in [loss, q, k, v].iter().zip(&wanted) {
+            let found = found.to_vec::<f32>().unwrap();
+            let is_near = found.iter().zip(wanted).all(|(f, w)| (f - w).abs() < 1e-6);
+            assert!(is_near, "{partitioner}");
+        }
+    }
+}

@@ -93,7 +93,32 @@ impl Layout {
     /// `"?"` leaves it to the partitioner whether these dimensions are split. See [`Axes`].
     #[must_use]
     pub fn shard(mut self, name: impl Into<String>, axes: impl Into<Axes>) -> Self {
-        self.rules.entry(name.into()).axes = Some(axes.into());
+        let rule = self.rules.entry(name.into());
+        (rule.axes, rule.dividing) = (Some(axes.into()), None);
+        self
+    }
+
+    /// Splits every dimension called `name` over `axes` as far as they divide it, in place of a rule of [`Layout::shard`].
+    ///
+    /// Of the axes, major first, each splits what is left by as large a part of it as divides: 2 key heads on an axis
+    /// `model` of 4 are split over the first half of it, `model:(1)2`, and each is on two devices; 3 are whole. Where
+    /// [`Layout::shard`] would be an error, this is what grouped heads are meant to do. Nothing is said of it in
+    /// [`Resolved::notes`](crate::Resolved), since it was asked for.
+    ///
+    /// ```
+    /// use shardax_sharding::{Dim, Layout, Mesh, Role};
+    ///
+    /// let layout = Layout::megatron(Mesh::new([("model", 4)])?)?.shard_where_divides("kv_heads", "model");
+    /// let spec = |heads| layout.resolve(Role::Activation, &[Dim::Logical("kv_heads")], &[heads]);
+    /// assert_eq!(spec(8).unwrap().spec.to_string(), r#"P("model")"#);
+    /// assert_eq!(spec(2).unwrap().spec.to_string(), r#"P("model:(1)2")"#);
+    /// assert_eq!(spec(3).unwrap().spec.to_string(), "P(_)");
+    /// # Ok::<(), shardax_sharding::Error>(())
+    /// ```
+    #[must_use]
+    pub fn shard_where_divides(mut self, name: impl Into<String>, axes: impl Into<Axes>) -> Self {
+        let rule = self.rules.entry(name.into());
+        (rule.axes, rule.dividing) = (None, Some(axes.into()));
         self
     }
 
@@ -220,7 +245,10 @@ impl Layout {
             .rules
             .iter_mut()
             .chain(layout.storage_rules.iter_mut());
-        let axes = rules.flat_map(|rule| rule.axes.iter_mut().chain(&mut rule.free));
+        let axes = rules.flat_map(|rule| {
+            let parts = rule.axes.iter_mut().chain(&mut rule.dividing);
+            parts.chain(&mut rule.free)
+        });
         let every = [
             &mut layout.every_parameter,
             &mut layout.every_gradient,

@@ -101,7 +101,14 @@ impl Layout {
         dims: &[Dim],
         shape: &[usize],
     ) -> Result<Resolved, Vec<SpecFault>> {
-        let mut spec: PartitionSpec = dims.iter().map(|dim| self.entry(*dim)).collect();
+        let entries = dims.iter().enumerate();
+        let entries = entries.map(|(index, dim)| match shape.get(index) {
+            Some(&size) => self
+                .dividing(*dim, size)
+                .unwrap_or_else(|| self.entry(*dim)),
+            None => self.entry(*dim),
+        });
+        let mut spec: PartitionSpec = entries.collect();
         self.split_where_free(&mut spec, dims);
         let mut priorities = vec![None; dims.len()];
         if role.is_stored() {
@@ -164,6 +171,34 @@ impl Layout {
                 rule.and_then(|rule| rule.axes.clone()).unwrap_or_default()
             }
         }
+    }
+
+    /// Does what [`Layout::shard_where_divides`] says of a dimension, if it says anything.
+    fn dividing(&self, dim: Dim, size: usize) -> Option<Axes> {
+        let Dim::Logical(name) = dim else { return None };
+        let axes = self.rules().get(name)?.dividing.as_ref()?;
+        let mut left = size;
+        let mut taken = Vec::new();
+        for axis in axes.names() {
+            // An axis that is not there is told of with all others.
+            let Some(part) = self.mesh().part(axis) else {
+                taken.push(axis.clone());
+                continue;
+            };
+            let common = greatest_common_divisor(left, part.size);
+            if common == part.size {
+                taken.push(axis.clone());
+            } else if common > 1 {
+                let whole = self.mesh().axes()[part.index].name();
+                taken.push(format!("{whole}:({}){common}", part.before));
+            }
+            if common < part.size {
+                break;
+            }
+            left /= common;
+        }
+        let taken = Axes::from_iter(taken);
+        Some(if axes.is_open() { taken.open() } else { taken })
     }
 
     fn priority_of(&self, dim: Dim) -> Option<u32> {
@@ -301,6 +336,13 @@ impl Layout {
             true => Ok(unused),
             false => Err(faults),
         }
+    }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    match b {
+        0 => a,
+        _ => greatest_common_divisor(b, a % b),
     }
 }
 

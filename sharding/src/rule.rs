@@ -12,6 +12,8 @@ pub(crate) struct Rule {
     pub(crate) name: String,
     /// The axes that split them; empty if they are expressly not split.
     pub(crate) axes: Option<Axes>,
+    /// The same, as far as they divide the dimension.
+    pub(crate) dividing: Option<Axes>,
     /// Axes that split them besides where no other dimension has them.
     pub(crate) free: Option<Axes>,
     /// How early the partitioner follows it, 0 first.
@@ -19,9 +21,9 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The axes of both parts.
+    /// The axes of all parts.
     pub(crate) fn all_axes(&self) -> Axes {
-        let parts = self.axes.iter().chain(&self.free);
+        let parts = self.axes.iter().chain(&self.dividing).chain(&self.free);
         parts.flat_map(Axes::names).collect()
     }
 }
@@ -37,7 +39,9 @@ impl fmt::Display for Rule {
             .free
             .as_ref()
             .map(|free| format!("{} where free", bare(free)));
-        let both: Vec<String> = plain.into_iter().chain(free).collect();
+        let dividing = self.dividing.as_ref();
+        let dividing = dividing.map(|axes| format!("{} as far as it divides", bare(axes)));
+        let both: Vec<String> = plain.into_iter().chain(dividing).chain(free).collect();
         f.write_str(&both.join(", and "))?;
         match self.priority {
             Some(priority) if both.is_empty() => write!(f, "priority {priority}"),
@@ -94,6 +98,7 @@ impl Rules {
                 self.0.push(Rule {
                     name,
                     axes: None,
+                    dividing: None,
                     free: None,
                     priority: None,
                 });
@@ -111,6 +116,8 @@ impl Rules {
             let own = self.entry(other.name.clone());
             let before = own.clone();
             let fits = unite(&mut own.axes, &other.axes)
+                & unite(&mut own.dividing, &other.dividing)
+                & !(own.axes.is_some() && own.dividing.is_some())
                 & unite(&mut own.free, &other.free)
                 & unite(&mut own.priority, &other.priority);
             if !fits {

@@ -39,6 +39,7 @@ impl Layout {
     /// | `partitioner` | `"shardy"` or `"gspmd"` | [`Layout::partitioner`] |
     /// | `[shard]` | names of dimensions and axes | [`Layout::shard`] |
     /// | `[shard_where_free]` | names of dimensions and axes | [`Layout::shard_where_free`] |
+    /// | `[shard_where_divides]` | names of dimensions and axes | [`Layout::shard_where_divides`] |
     /// | `[shard_parameters]` | names of dimensions and axes | [`Layout::shard_parameters`] |
     /// | `[every]` | `parameter`, `gradient`, `state`, and axes | [`Layout::shard_every_parameter`], [`Layout::shard_every_gradient`], [`Layout::shard_every_state`] |
     /// | `[priority]` | names of dimensions and whole numbers from 0 | [`Layout::priority`] |
@@ -127,7 +128,13 @@ impl Layout {
         let entries = |axes: &Axes| list_of(&strings(axes));
         // In the order in which they will be read: names of the first table come first.
         let mut rules: Vec<&Rule> = self.rules().iter().collect();
-        rules.sort_by_key(|rule| (rule.axes.is_none(), rule.free.is_none()));
+        rules.sort_by_key(|rule| {
+            (
+                rule.axes.is_none(),
+                rule.free.is_none(),
+                rule.dividing.is_none(),
+            )
+        });
         let plain = rules.iter();
         let plain =
             plain.filter_map(|rule| Some((rule.name.clone(), entries(rule.axes.as_ref()?))));
@@ -135,6 +142,10 @@ impl Layout {
         let free = rules.iter();
         let free = free.filter_map(|rule| Some((rule.name.clone(), entries(rule.free.as_ref()?))));
         table(&mut out, "shard_where_free", free);
+        let dividing = rules.iter();
+        let dividing =
+            dividing.filter_map(|rule| Some((rule.name.clone(), entries(rule.dividing.as_ref()?))));
+        table(&mut out, "shard_where_divides", dividing);
         let stored = self.storage_rules().iter();
         let stored =
             stored.filter_map(|rule| Some((rule.name.clone(), entries(rule.axes.as_ref()?))));

@@ -16,11 +16,12 @@ use crate::resolve::Role;
 use crate::spec::PartitionSpec;
 
 /// The keys of a file.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "mesh",
     "partitioner",
     "shard",
     "shard_where_free",
+    "shard_where_divides",
     "shard_parameters",
     "every",
     "priority",
@@ -112,6 +113,21 @@ impl Reader {
         }
         for (name, axes) in self.axes_of("shard_where_free", file, checked) {
             layout = layout.shard_where_free(name, axes);
+        }
+        for (name, axes) in self.axes_of("shard_where_divides", file, checked) {
+            if layout
+                .rules()
+                .get(&name)
+                .is_some_and(|rule| rule.axes.is_some())
+            {
+                let (at, key) = (0, format!("shard_where_divides.{name}"));
+                self.fault(
+                    at,
+                    &key,
+                    "`shard` has a rule for this name too: one of them holds",
+                );
+            }
+            layout = layout.shard_where_divides(name, axes);
         }
         for (name, axes) in self.axes_of("shard_parameters", file, checked) {
             layout = layout.shard_parameters(name, axes);

@@ -40,7 +40,7 @@ fn names() -> impl Strategy<Value = String> {
 const REDUCTIONS: [ReductionType; 2] = [ReductionType::Own, ReductionType::F32];
 
 fn layouts() -> impl Strategy<Value = Layout> {
-    let rule = (0usize..10, names(), axes(), spec(), 0u32..3);
+    let rule = (0usize..11, names(), axes(), spec(), 0u32..3);
     (proptest::collection::vec(rule, 0..12), any::<bool>()).prop_map(|(rules, gspmd)| {
         let mesh = Mesh::new([("data", 2), ("model", 4), ("context", 8)]).unwrap();
         let mut layout = Layout::new(mesh);
@@ -61,6 +61,9 @@ fn layouts() -> impl Strategy<Value = Layout> {
                 5 => layout.override_spec(name, spec),
                 6 => layout.override_as(name, ROLES[number as usize].1, spec),
                 7 => layout.constrain(name, spec),
+                10 if !layout.names().any(|known| known == name) => {
+                    layout.shard_where_divides(name, axes)
+                }
                 8 => layout.reduce_gradients_in(REDUCTIONS[number as usize % 2]),
                 _ => layout.reduce_activations_in(REDUCTIONS[number as usize % 2]),
             };
