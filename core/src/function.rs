@@ -8,7 +8,7 @@ use crate::context::under;
 use crate::error::{Result, Source};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{argument, catch, check_depth, localize, program};
+use crate::trace::{argument, catch, check_depth, localize, program, take_notes};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 
@@ -190,6 +190,8 @@ fn traced_at<S, F: Function<S>, M: Leaf>(
     ty: impl Fn(&M) -> TensorType,
     source: Source,
 ) -> Result<Traced<F::Args, F::Output>> {
+    // What is left of a function that was not traced to its end.
+    take_notes();
     let traced = catch(|| {
         check_depth("trace", source);
         program(|| {
@@ -207,6 +209,7 @@ fn traced_at<S, F: Function<S>, M: Leaf>(
     let (arguments, output) = traced.result;
     graph.outputs = output.leaves().iter().map(|t| t.value).collect();
     graph.prune();
+    graph.notes = take_notes();
     Ok(Traced {
         graph,
         arguments,

@@ -115,7 +115,9 @@ impl Key {
         })
     }
 
+    #[track_caller]
     fn noise(self, counts: Counts) -> [Tensor; 2] {
+        guard::tell_of_common(self.0);
         threefry2x32(self.words(), counts)
     }
 

@@ -27,6 +27,10 @@ use crate::tensor::Tensor;
 use crate::types::TensorType;
 use crate::vary::{agreed, is_elementary};
 
+thread_local! {
+    static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The identity of a frame, different for every frame of the process; later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FrameId(u32);
@@ -260,6 +264,22 @@ pub(crate) fn fail_at(kind: ErrorKind, help: Option<String>, source: Source) -> 
     } else {
         panic_any(error.to_string())
     }
+}
+
+/// Keeps what is seen while tracing that may not be meant, with the user's line, once.
+pub(crate) fn note(text: &str, source: Source) {
+    let (at, _) = origin(source);
+    let text = format!("{text} --> {}:{}:{}", at.file(), at.line(), at.column());
+    NOTES.with_borrow_mut(|notes| {
+        if !notes.contains(&text) {
+            notes.push(text);
+        }
+    });
+}
+
+/// What was kept since the last time.
+pub(crate) fn take_notes() -> Vec<String> {
+    NOTES.take()
 }
 
 /// The source and scope that an equation written now gets.

@@ -315,7 +315,16 @@ fn random_numbers() {
         let wanted = concatenate(own.collect::<Vec<_>>(), 0);
         (found, (key.normal(DType::F32, [2]), wanted))
     };
+    let line = line!() - 9;
     for layout in layouts("data=8") {
+        let program = jit(f).layout(&layout).compile(()).unwrap();
+        let remarks = program.remarks();
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(remarks[0].starts_with("every device of the region draws the same numbers"));
+        assert!(
+            remarks[0].contains(&format!("edges.rs:{line}:")),
+            "{remarks:?}"
+        );
         let (found, wanted) = jit(f).layout(&layout).call(()).unwrap();
         let read = |x: &Array| x.to_vec::<f32>().unwrap();
         assert_eq!(read(&found.0), read(&wanted.0), "{layout}");

@@ -65,9 +65,17 @@ pub struct Graph {
     pub(crate) inputs: Vec<ValueId>,
     pub(crate) equations: Vec<Equation>,
     pub(crate) outputs: Vec<ValueId>,
+    /// What was seen while it was traced that may not be meant.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Graph {
+    /// What was seen while the program was traced that may not be meant, a sentence each; of a region nothing, for it is told of
+    /// with the whole program.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// The arguments.
     pub fn inputs(&self) -> &[ValueId] {
         &self.inputs

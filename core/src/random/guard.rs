@@ -1,10 +1,12 @@
 //! Functions in which a key from outside would give numbers that depend on how they are called.
 
 use std::cell::Cell;
+use std::panic::Location;
 
 use super::refuse;
+use crate::context::manual_axes;
 use crate::tensor::Tensor;
-use crate::trace::{FrameId, current_frame};
+use crate::trace::{FrameId, current_frame, note};
 
 /// Where keys have to come from, and what to do about one that does not.
 #[derive(Clone, Copy)]
@@ -60,5 +62,16 @@ pub(super) fn check(key: Option<Tensor>) {
             "a key is made of a seed in a function that is repeated".to_owned(),
             Some(guard.help),
         ),
+    }
+}
+
+/// Keeps a note if every device of a manual region draws the same numbers from this key, though it may draw its own.
+#[track_caller]
+pub(super) fn tell_of_common(key: Tensor) {
+    let split = manual_axes().iter().any(|axis| axis.size() > 1);
+    if split && key.ty().varying.is_empty() {
+        let text = "every device of the region draws the same numbers from this key, as a mask of dropout should not be: \
+                    make a key of each device's own with `key.fold_in(axis_index(..))`, or draw outside of the region";
+        note(text, Location::caller());
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<S
     let devices = layout.mesh().device_count();
     let mut remarks = kept_by_no_name(graph);
     large_constants(graph, &mut remarks);
+    remarks.extend_from_slice(graph.notes());
     if devices == 1 {
         return remarks;
     }
