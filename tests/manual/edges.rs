@@ -427,3 +427,43 @@ fn annotations_leave_out_the_axes_of_the_region() {
         close(&found.to_vec::<f32>().unwrap(), &plain);
     }
 }
+
+/// XLA ended the process over these under GSPMD: constants of a function that it expands are equal to others outside.
+#[test]
+fn special_functions_in_regions() {
+    let weighed = |y: Tensor| {
+        let weights = (Tensor::arange(DType::F64, 1) * 0.7).sin() + 1.2;
+        (y.cast(DType::F64) * weights).sum(..)
+    };
+    let f = |x: Tensor| {
+        let body = |x: Tensor| {
+            let root = x.sqrt();
+            let region = |_: Tensor| {
+                let more = root.lgamma() + root.digamma() + root.erf_inv() + root.acosh();
+                root.gelu_exact() + more * 0.0
+            };
+            manual("data", whole(), whole(), region)(x)
+        };
+        let loss = |x: Tensor| weighed(body(x));
+        grad(|x: Tensor| weighed(grad(loss)(x)))(x)
+    };
+    let one = jit(f).call(array(&[0.5f32])).unwrap();
+    for layout in layouts("data=2") {
+        let found = jit(f).layout(&layout).call(array(&[0.5f32])).unwrap();
+        let found: Vec<f32> = found.to_vec().unwrap();
+        assert!(found[0].is_nan() == one.to_vec::<f32>().unwrap()[0].is_nan());
+    }
+    let plain = |x: Tensor| {
+        let body = |x: Tensor| {
+            let root = x.sqrt();
+            manual("data", whole(), whole(), |_: Tensor| root.gelu_exact())(x)
+        };
+        let loss = |x: Tensor| weighed(body(x));
+        grad(|x: Tensor| weighed(grad(loss)(x)))(x)
+    };
+    let one = jit(plain).call(array(&[0.5f32])).unwrap();
+    for layout in layouts("data=2") {
+        let found = jit(plain).layout(&layout).call(array(&[0.5f32])).unwrap();
+        close(&found.to_vec().unwrap(), &one.to_vec::<f32>().unwrap());
+    }
+}

@@ -385,10 +385,15 @@ impl Lowering<'_> {
 }
 
 /// The text of a region for GSPMD, into which constants come from outside as operands do: XLA takes
-/// equal constants for one, and the process does not survive one that is inside and outside.
+/// equal constants for one, and the process does not survive one that is inside and outside. Functions that XLA expands have
+/// constants of their own, of the shape of what they are applied to: they are applied to a shape that nothing outside has.
 fn with_outer_constants(text: &str) -> String {
     let mut rewritten = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
+        if let Some(lifted) = lifted(line) {
+            rewritten.push_str(&lifted);
+            continue;
+        }
         let outer = line
             .strip_prefix('%')
             .and_then(|line| line.split_once(" = "))
@@ -410,6 +415,41 @@ fn with_outer_constants(text: &str) -> String {
         ));
     }
     rewritten
+}
+
+/// A line with a function that XLA expands, of operands with eight more dimensions of size 1.
+fn lifted(line: &str) -> Option<String> {
+    let (name, operation) = line.strip_prefix('%')?.split_once(" = ")?;
+    if !operation.trim_start_matches('"').starts_with("chlo.") {
+        return None;
+    }
+    let (applied, types) = operation.split_once(" : ")?;
+    let (types, loc) = types
+        .trim_end()
+        .split_once(" loc(")
+        .unwrap_or((types.trim_end(), ")"));
+    let narrow = types.rsplit("-> ").next()?;
+    let wide = narrow.replacen("tensor<", &format!("tensor<{}", "1x".repeat(8)), 1);
+    let mut text = String::new();
+    let mut applied = applied.to_owned();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '#' || c == '%';
+    let words: Vec<String> = applied.split(|c| !is_name(c)).map(str::to_owned).collect();
+    for (i, operand) in words
+        .iter()
+        .filter(|word| word.starts_with('%'))
+        .enumerate()
+    {
+        let operand_wide = format!("%l{name}_{i}");
+        text.push_str(&format!(
+            "{operand_wide} = stablehlo.reshape {operand} : ({narrow}) -> {wide}\n"
+        ));
+        applied = applied.replacen(operand.as_str(), &operand_wide, 1);
+    }
+    let types = types.replace(narrow, &wide);
+    text.push_str(&format!(
+        "%w{name} = {applied} : {types} loc({loc}\n%{name} = stablehlo.reshape %w{name} : ({wide}) -> {narrow}\n"
+    ));
+    Some(text)
 }
 
 /// Nothing is known of how blocks are split further.
