@@ -141,9 +141,9 @@ fn constraints_come_from_the_line_of_their_annotation() {
         )
         .unwrap()
     };
-    let argument = ("batch,embed".to_owned(), 36);
-    let local = ("batch,mlp".to_owned(), 37);
-    let result = ("batch,embed".to_owned(), 35);
+    let argument = ("batch,embed".to_owned(), 38);
+    let local = ("batch,mlp".to_owned(), 39);
+    let result = ("batch,embed".to_owned(), 37);
     assert_eq!(
         constraints(&forward(1.0)),
         [argument.clone(), local, result.clone()]
@@ -159,5 +159,5 @@ fn a_wrong_number_of_dimensions_is_reported_at_the_annotation() {
         (mlp(1.0), ty(&[2, 8, 4])),
     );
     let message = traced.map(drop).unwrap_err().to_string();
-    assert!(message.contains("macros/tests/traced.rs:36"), "{message}");
+    assert!(message.contains("macros/tests/traced.rs:38"), "{message}");
 }

@@ -88,6 +88,19 @@ fn nothing_moves_to_other_dimensions() -> Result<()> {
 fn components_of_indices_come_together() -> Result<()> {
     let x = Array::from_slice(&(0..24).map(|i| i as f32).collect::<Vec<_>>(), [4, 6])?;
     let at = Array::from_slice(&[1i32, 5, 3, 6, 0, 0, 2, 2], [4, 2])?;
+    // Of a batch, an index that is outside and stays so.
+    let batched = |x: Tensor, at: Tensor| {
+        let at = at.shard(&[Dim::Unsharded, Dim::Unsharded, Dim::Mesh(&["b"])]);
+        let add = |(x, at): (Tensor, Tensor)| x.scatter_nd(at, -1.25, shardax::Combine::Add);
+        vmap(add)((x, at))
+    };
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=3,b=2".parse().unwrap()).partitioner(partitioner);
+        let x = Array::from_slice(&[1f32; 4], [2, 2, 1, 1])?;
+        let at = Array::from_slice(&[1i32; 4], [2, 1, 2])?;
+        let all = jit(batched).layout(&layout).call((x, at))?;
+        assert_eq!(all.to_vec::<f32>()?, [1.0; 4], "{partitioner}");
+    }
     let f = |x: Tensor, at: Tensor| {
         let at = at.shard(&[Dim::Unsharded, Dim::Mesh(&["b"])]);
         (

@@ -2,6 +2,8 @@
 
 use std::panic::Location;
 
+use shardax_sharding::Dim;
+
 use super::{Checked, argument, checked, fill, inside};
 use crate::dtype::DType;
 use crate::error::Source;
@@ -132,6 +134,15 @@ pub(super) fn components(
     let count = index_ty.shape.last().copied();
     match count {
         Some(count) if count <= ty.rank() && count > 0 => {
+            // Devices have whole index vectors: of parts, a partitioner may make positions of its own.
+            let mut dims = vec![Dim::Open; index_ty.rank()];
+            if let Some(last) = dims.last_mut() {
+                *last = Dim::Unsharded;
+            }
+            let indices = match count {
+                1 => indices,
+                _ => indices.shard(&dims),
+            };
             let component = |c| indices.index(-1, c);
             ((0..count).collect(), (0..count).map(component).collect())
         }
