@@ -14,7 +14,6 @@ mod constructs;
 mod cut;
 pub mod dice;
 pub mod generate;
-pub mod known;
 mod laws;
 pub mod operations;
 pub mod oracle;

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use shardax_fuzz::check::Failure;
 use shardax_fuzz::dice::seed_of;
-use shardax_fuzz::known::known;
 use shardax_fuzz::program::Program;
 use shardax_fuzz::report::{Finding, Report};
 use shardax_fuzz::shrink::shrink;
@@ -109,15 +108,11 @@ fn run(options: &Options) -> io::Result<Report> {
             let finding = found(&mut worker, options, seed, answer.clone());
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report.count(&answer.outcome);
-            match finding {
-                Some(Ok(finding)) => {
-                    if options.verbose {
-                        println!("{finding}");
-                    }
-                    report.findings.push(finding);
+            if let Some(finding) = finding {
+                if options.verbose {
+                    println!("{finding}");
                 }
-                Some(Err(name)) => report.count_known(name),
-                None => {}
+                report.findings.push(finding);
             }
         }
     };
@@ -135,25 +130,17 @@ fn run(options: &Options) -> io::Result<Report> {
     Ok(report)
 }
 
-/// The failure of an answer with the smallest program that was found for it, or the name of the known kind it is of.
-fn found(
-    worker: &mut Worker,
-    options: &Options,
-    seed: u64,
-    answer: Answer,
-) -> Option<Result<Finding, &'static str>> {
+/// The failure of an answer with the smallest program that was found for it.
+fn found(worker: &mut Worker, options: &Options, seed: u64, answer: Answer) -> Option<Finding> {
     let failure = answer.outcome.failure?;
     let Some(program) = answer.program else {
         let program = None;
-        return Some(Ok(Finding {
+        return Some(Finding {
             seed,
             program,
             failure,
-        }));
+        });
     };
-    if let Some(name) = known(&program, &failure) {
-        return Some(Err(name));
-    }
     let time = Duration::from_secs(options.shrink);
     let check = |program: &Program| -> Option<Failure> {
         worker
@@ -162,13 +149,10 @@ fn found(
             .and_then(|outcome| outcome.failure)
     };
     let (program, failure) = shrink(&program, &failure, time, check);
-    if let Some(name) = known(&program, &failure) {
-        return Some(Err(name));
-    }
     let program = Some(program);
-    Some(Ok(Finding {
+    Some(Finding {
         seed,
         program,
         failure,
-    }))
+    })
 }

@@ -152,6 +152,16 @@ impl Observer for Noise {
         if let Op::BitcastConvert(_) = op {
             self.undefined |= x[0].is_float() && x[0].floats().iter().any(|v| v.is_nan());
         }
+        // Devices may multiply by the reciprocal, and take that for 0 where it is denormal.
+        if let Op::Binary(Binary::Div | Binary::DivOrZero) = op
+            && let Some((_, smallest)) = x[1].ty.dtype.precision()
+        {
+            let limit = 0.5 / smallest;
+            self.undefined |= x[1]
+                .floats()
+                .into_iter()
+                .any(|v| v.is_finite() && v.abs() > limit);
+        }
         // Whether a sum of such numbers overflows on the way depends on the order in which it is added.
         if let Op::DotGeneral(_) | Op::Conv(_) | Op::Reduce(Reducer::Sum, _) = op {
             let is_product = !matches!(op, Op::Reduce(..));

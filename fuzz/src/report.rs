@@ -24,8 +24,6 @@ pub struct Finding {
 pub struct Report {
     /// How often everything was seen.
     counts: BTreeMap<String, usize>,
-    /// Failures of known kinds, by name.
-    known: BTreeMap<&'static str, usize>,
     /// The others.
     pub findings: Vec<Finding>,
     /// How many programs were checked.
@@ -41,11 +39,6 @@ impl Report {
         for seen in &outcome.seen {
             *self.counts.entry(seen.clone()).or_default() += 1;
         }
-    }
-
-    /// Counts a failure of a known kind.
-    pub fn count_known(&mut self, name: &'static str) {
-        *self.known.entry(name).or_default() += 1;
     }
 }
 
@@ -72,9 +65,6 @@ impl fmt::Display for Report {
             line.push_str(&entry);
         }
         writeln!(f, "{}", line.trim_end())?;
-        for (name, count) in &self.known {
-            writeln!(f, "{count} failures of a known kind: {name}")?;
-        }
         let (programs, seconds) = (self.programs, self.time.as_secs());
         writeln!(
             f,

@@ -54,3 +54,25 @@ fn extrema_of_nothing() -> Result<()> {
     assert_eq!(found, [-448.0, 448.0, f32::NEG_INFINITY, f32::INFINITY]);
     Ok(())
 }
+
+/// A negative number of four bits that XLA computes while it compiles comes as one.
+#[test]
+fn constants_of_four_bits_have_their_sign() -> Result<()> {
+    let f = |x: Tensor| {
+        let folded = (Tensor::arange(DType::F64, 3) * 0.77 - 1.3).sin() * 2.5;
+        (
+            folded.cast(DType::I4),
+            x.cast(DType::I4),
+            Tensor::scalar(-1, DType::I4) + 0,
+            Tensor::scalar(15, DType::U4) + 0,
+        )
+    };
+    let (folded, cast, one, most) = jit(f).call(Array::from_slice(&[-1i32, 7, -8], [3])?)?;
+    assert_eq!(folded.to_bytes()?, [-2i8, -1, 0].map(|v| v as u8));
+    assert_eq!(cast.to_bytes()?, [-1i8, 7, -8].map(|v| v as u8));
+    assert_eq!(
+        (one.to_bytes()?, most.to_bytes()?),
+        (vec![0xFF], vec![0x0F])
+    );
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use shardax_core::{Element, TensorType};
+use shardax_core::{DType, Element, TensorType};
 use shardax_pjrt::Buffer;
 
 use super::Array;
@@ -98,6 +98,15 @@ impl<'a> Shard<'a> {
     ///
     /// When the array was donated or its program failed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        Ok(self.buffer().to_host()?)
+        let mut bytes = self.buffer().to_host()?;
+        // XLA's constants leave the upper half of the byte as it is.
+        match self.array.dtype() {
+            DType::I4 => bytes
+                .iter_mut()
+                .for_each(|byte| *byte = ((*byte << 4) as i8 >> 4) as u8),
+            DType::U4 => bytes.iter_mut().for_each(|byte| *byte &= 0x0F),
+            _ => {}
+        }
+        Ok(bytes)
     }
 }
