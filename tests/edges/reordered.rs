@@ -128,3 +128,33 @@ fn components_of_indices_come_together() -> Result<()> {
     }
     Ok(())
 }
+
+/// Batches of indices over an axis that splits what they point at.
+#[test]
+fn batches_of_indices_lie_as_those_of_the_table() -> Result<()> {
+    let values: Vec<f32> = (0..16).map(|i| i as f32).collect();
+    let x = Array::from_slice(&values, [4, 4, 1])?;
+    let at = [1i32, 1, 1, 1, 0, 1, 2, 3, 3, 3, 1, 1, 0, 0, 1, 0];
+    let at = Array::from_slice(&at, [4, 4])?;
+    let rows = Array::from_slice(&[100f32, 1000., 10000., 100000.], [4, 1])?;
+    let f = |x: Tensor, at: Tensor, rows: Tensor| {
+        let each = |(x, at): (Tensor, Tensor)| {
+            let along = x.take_along(at.expand_dims(-1), 0);
+            x.scatter_add(at, rows, 0) + x.take(at, 0) * 0.5 + along * 0.25
+        };
+        vmap(each)((x, at))
+    };
+    let one = jit(f).call((x.clone(), at.clone(), rows.clone()))?;
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=4,b=2".parse().unwrap()).partitioner(partitioner);
+        let split = |x: Tensor, at: Tensor, rows: Tensor| {
+            let x = x.shard(&[Dim::Unsharded, Dim::Mesh(&["a"]), Dim::Unsharded]);
+            let at = at.shard(&[Dim::Mesh(&["a"]), Dim::Mesh(&["b"])]);
+            f(x, at, rows)
+        };
+        let all = jit(split).layout(&layout);
+        let all = all.call((x.clone(), at.clone(), rows.clone()))?;
+        assert_eq!(all.to_vec::<f32>()?, one.to_vec::<f32>()?, "{partitioner}");
+    }
+    Ok(())
+}

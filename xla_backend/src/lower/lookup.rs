@@ -10,10 +10,11 @@ use rustc_hash::FxHashMap;
 use shardax_core::ir::split::{Entries, Resolve, Splits};
 use shardax_core::{
     Role, TensorType,
-    ir::{Equation, Graph, Op, ValueId},
+    ir::{Equation, GatherDims, Graph, Op, ValueId},
 };
-use shardax_sharding::{Axes, PartitionSpec};
+use shardax_sharding::{Axes, AxisPart, PartitionSpec};
 
+use super::partial::overlap;
 use super::writer::{Loc, Results, Ssa};
 use super::{Block, Lowering};
 
@@ -162,6 +163,57 @@ impl Lookup {
 }
 
 impl Lowering<'_> {
+    /// Batches of indices, and of what is written, that lie as the batches of the table do, where an axis splits these and what
+    /// the indices point at: XLA's partitioner loses what is written to rows of another batch.
+    pub(super) fn batches_together(
+        &mut self,
+        (graph, equation, dims): (&Graph, &Equation, &GatherDims),
+        block: &Block,
+        x: &mut Results,
+        loc: Loc,
+    ) {
+        if self.annotations.is_single() || dims.indices_batch.is_empty() {
+            return;
+        }
+        let splits = [0, 1].map(|i| block.split(equation.operands[i]));
+        let parts = |split: &Entries, of: &[usize]| -> Vec<AxisPart> {
+            let axes = of.iter().filter_map(|&d| split.get(d));
+            axes.flat_map(|axes| self.annotations.parts(axes)).collect()
+        };
+        let pointed = parts(&splits[0], &dims.start_map);
+        let batches = parts(&splits[1], &dims.indices_batch);
+        if !batches
+            .iter()
+            .any(|part| pointed.iter().any(|other| overlap(part, other)))
+        {
+            return;
+        }
+        for operand in 1..equation.operands.len() {
+            let ty = graph.ty(equation.operands[operand]);
+            // Of what is written, the dimensions that are not those of a window are those of the indices.
+            let outer: Vec<usize> = match operand {
+                1 => (0..ty.rank()).collect(),
+                _ => (0..ty.rank())
+                    .filter(|d| !dims.offset.contains(d))
+                    .collect(),
+            };
+            let entry = |d: usize| {
+                let at = dims
+                    .indices_batch
+                    .iter()
+                    .position(|&batch| outer.get(batch) == Some(&d));
+                let table = at.and_then(|at| splits[0].get(*dims.operand_batch.get(at)?));
+                match (at, table) {
+                    (None, _) => Axes::default().open(),
+                    (Some(_), table) => table.cloned().unwrap_or_default(),
+                }
+            };
+            let spec = (0..ty.rank()).map(entry).collect();
+            let text = self.annotations.statement(&spec, x[operand], ty);
+            x[operand] = self.assign(&text, loc);
+        }
+    }
+
     /// Index vectors, of which every device has all components: of a part of them GSPMD makes a position.
     pub(super) fn whole_vectors(&mut self, indices: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
         if self.annotations.is_single() || ty.shape.last().is_none_or(|&size| size < 2) {

@@ -28,10 +28,11 @@ impl Lowering<'_> {
             .locations
             .reference(equation.source, &equation.scope, equation.op.name());
         let mut x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
-        if let Op::Gather { dims, .. } | Op::Scatter { dims, .. } = &equation.op
-            && dims.vectors
-        {
-            x[1] = self.whole_vectors(x[1], graph.ty(equation.operands[1]), loc);
+        if let Op::Gather { dims, .. } | Op::Scatter { dims, .. } = &equation.op {
+            if dims.vectors {
+                x[1] = self.whole_vectors(x[1], graph.ty(equation.operands[1]), loc);
+            }
+            self.batches_together((graph, equation, dims), block, &mut x, loc);
         }
         let lookup = Lookup::of(equation, block);
         if let Some(lookup) = &lookup {
