@@ -110,8 +110,8 @@ fn a_large_constant_is_remarked() {
     assert_eq!(
         program.remarks(),
         [format!(
-            "a constant u8[8388608] of 8.0 MiB is part of the program, and whole on every device, which memory reports do \
-             not count: pass it as an argument --> tests/remarks.rs:{line}:25"
+            "a constant u8[8388608] of 8.0 MiB is compiled into the program, whole on every device: pass it as an argument \
+             --> tests/remarks.rs:{line}:25"
         )]
     );
 }

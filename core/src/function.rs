@@ -8,7 +8,7 @@ use crate::context::under;
 use crate::error::{Result, Source};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
-use crate::trace::{argument, catch, check_depth, localize, program, take_notes};
+use crate::trace::{argument, catch, check_depth, localize, program, replace_notes};
 use crate::tree::{Leaf, Path, Tree};
 use crate::types::TensorType;
 
@@ -190,8 +190,8 @@ fn traced_at<S, F: Function<S>, M: Leaf>(
     ty: impl Fn(&M) -> TensorType,
     source: Source,
 ) -> Result<Traced<F::Args, F::Output>> {
-    // What is left of a function that was not traced to its end.
-    take_notes();
+    // Those of a function around, of which this one is traced.
+    let outer = replace_notes(Vec::new());
     let traced = catch(|| {
         check_depth("trace", source);
         program(|| {
@@ -204,12 +204,14 @@ fn traced_at<S, F: Function<S>, M: Leaf>(
                 result.replace_leaves(&mut |_, t: &Tensor| localize(*t, source)),
             )
         })
-    })?;
+    });
+    let notes = replace_notes(outer);
+    let traced = traced?;
     let mut graph = traced.graph;
     let (arguments, output) = traced.result;
     graph.outputs = output.leaves().iter().map(|t| t.value).collect();
     graph.prune();
-    graph.notes = take_notes();
+    graph.notes = notes;
     Ok(Traced {
         graph,
         arguments,

@@ -277,9 +277,9 @@ pub(crate) fn note(text: &str, source: Source) {
     });
 }
 
-/// What was kept since the last time.
-pub(crate) fn take_notes() -> Vec<String> {
-    NOTES.take()
+/// Puts the notes of another function in the place of those that were kept.
+pub(crate) fn replace_notes(notes: Vec<String>) -> Vec<String> {
+    NOTES.replace(notes)
 }
 
 /// The source and scope that an equation written now gets.

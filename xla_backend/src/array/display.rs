@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use shardax_core::{DType, Literal, Number};
+use shardax_core::{DType, Literal, Number, TensorType};
 use shardax_hlo::human_bytes;
 
 use super::Array;
@@ -36,23 +36,28 @@ impl fmt::Display for Array {
             let bytes = human_bytes(ty.host_bytes() as u64);
             return write!(f, "<{ty}, {bytes}>");
         }
-        let literal = match self.to_bytes() {
-            Ok(bytes) => Literal::from_bytes(ty.clone(), bytes),
+        let bytes = match self.to_bytes() {
+            Ok(bytes) => bytes,
             Err(error) => return write!(f, "<{error}>"),
         };
-        let numbers = literal.map(|literal| literal.numbers()).unwrap_or_default();
-        let parts = if ty.dtype.is_complex() { 2 } else { 1 };
         let shown = Shown {
             shape: &ty.shape,
             elided: ty.element_count() > WHOLE,
         };
         let places = shown.places();
-        let words = places
-            .iter()
-            .map(|&at| match &numbers[at * parts..][..parts] {
-                [number] => word(*number, ty.dtype),
-                parts => complex(parts),
-            });
+        // Of a large array few elements are read as numbers.
+        let size = bytes.len() / ty.element_count().max(1);
+        let elements = places.iter().flat_map(|&at| &bytes[at * size..][..size]);
+        let literal = Literal::from_bytes(
+            TensorType::new(ty.dtype, [places.len()]),
+            elements.copied().collect(),
+        );
+        let numbers = literal.map(|literal| literal.numbers()).unwrap_or_default();
+        let parts = if ty.dtype.is_complex() { 2 } else { 1 };
+        let words = numbers.chunks(parts).map(|parts| match parts {
+            [number] => word(*number, ty.dtype),
+            parts => complex(parts),
+        });
         let words: Vec<String> = words.collect();
         let width = words
             .iter()

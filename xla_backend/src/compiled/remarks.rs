@@ -59,8 +59,7 @@ fn large_constants(graph: &Graph, remarks: &mut Vec<String>) {
         {
             let at = equation.source;
             remarks.push(format!(
-                "a constant {} of {} is part of the program, and whole on every device, which memory reports do not count: \
-                 pass it as an argument --> {}:{}:{}",
+                "a constant {} of {} is compiled into the program, whole on every device: pass it as an argument --> {}:{}:{}",
                 graph.ty(equation.results[0]),
                 human_bytes(literal.bytes().len() as u64),
                 at.file(),

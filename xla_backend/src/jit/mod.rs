@@ -65,13 +65,26 @@ pub fn jit<S, F: Function<S>>(f: F) -> Jit<S, F> {
     }
 }
 
-/// The name of a function, or where a closure is compiled.
+/// The name of a function, or where a closure, or a pointer to a function, is compiled.
 fn name_of<F>(at: &Location) -> String {
-    let name = std::any::type_name::<F>();
-    let name = name.split('<').next().unwrap_or(name);
-    match name.rsplit("::").next() {
-        Some("{{closure}}") | None => format!("closure at {}:{}", at.file(), at.line()),
-        Some(name) => name.to_owned(),
+    let whole = std::any::type_name::<F>();
+    let place = |what: &str| format!("{what} at {}:{}", at.file(), at.line());
+    if whole.ends_with("{{closure}}") {
+        return place("closure");
+    }
+    // Without what is between angle brackets: types that the function is for.
+    let (mut depth, mut name) = (0usize, String::new());
+    for c in whole.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            c if depth == 0 => name.push(c),
+            _ => {}
+        }
+    }
+    match name.trim_end_matches("::").rsplit("::").next() {
+        Some(name) if !name.is_empty() && !whole.contains('(') => name.to_owned(),
+        _ => place("function"),
     }
 }
 
@@ -533,5 +546,49 @@ impl<A: Tree<Tensor>, R: Tree<Tensor>> Specialized<A, R> {
         }
         no_faults(&self.program.inner.name, faults)?;
         Ok(placed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named<F>(_: F) -> String {
+        name_of::<F>(Location::caller())
+    }
+
+    fn plain(x: Tensor) -> Tensor {
+        x
+    }
+
+    fn generic<T: Default>(x: Tensor) -> Tensor {
+        let _ = T::default();
+        x
+    }
+
+    fn closure_of<T: Default>() -> String {
+        named(|x: Tensor| generic::<T>(x))
+    }
+
+    trait Forward {
+        fn forward(x: Tensor) -> Tensor;
+    }
+
+    impl Forward for Vec<u8> {
+        fn forward(x: Tensor) -> Tensor {
+            x
+        }
+    }
+
+    #[test]
+    fn functions_have_their_names_and_closures_their_lines() {
+        assert_eq!(named(plain), "plain");
+        assert_eq!(named(generic::<Vec<Option<u8>>>), "generic");
+        assert_eq!(named(<Vec<u8> as Forward>::forward), "forward");
+        for name in [named(|x: Tensor| x), closure_of::<u8>()] {
+            assert!(name.starts_with("closure at "), "{name}");
+        }
+        let pointer: fn(Tensor) -> Tensor = plain;
+        assert!(named(pointer).starts_with("function at "));
     }
 }
