@@ -158,3 +158,22 @@ fn batches_of_indices_lie_as_those_of_the_table() -> Result<()> {
     }
     Ok(())
 }
+
+/// What is written into a dimension that the devices do not divide.
+#[test]
+fn uneven_tables_keep_their_elements() -> Result<()> {
+    let f = |x: Tensor, y: Tensor| {
+        let all = concatenate([x.shard(&[Dim::Mesh(&["a"])]), y], 0);
+        all.put_along(all.argmax(0).expand_dims(0), 7, 0)
+    };
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=2".parse().unwrap()).partitioner(partitioner);
+        let args = (
+            Array::from_slice(&[1f32, 3.0], [2])?,
+            Array::from_slice(&[-1f32], [1])?,
+        );
+        let found = jit(f).layout(&layout).call(args)?;
+        assert_eq!(found.to_vec::<f32>()?, [1.0, 7.0, -1.0], "{partitioner}");
+    }
+    Ok(())
+}

@@ -214,6 +214,30 @@ impl Lowering<'_> {
         }
     }
 
+    /// A table whose written dimensions no partitioner can split unevenly: of one that it has split so, XLA takes elements of a
+    /// neighbor for its own. Where an axis does not divide such a dimension it is whole.
+    pub(super) fn whole_if_uneven(
+        &mut self,
+        table: Ssa,
+        ty: &TensorType,
+        dims: &GatherDims,
+        loc: Loc,
+    ) -> Ssa {
+        let is_uneven = |d: usize| {
+            dims.start_map.contains(&d) && !self.annotations.all_axes_divide(ty.shape[d])
+        };
+        if self.annotations.is_single() || !(0..ty.rank()).any(is_uneven) {
+            return table;
+        }
+        let entry = |d: usize| match is_uneven(d) {
+            true => Axes::default(),
+            false => Axes::default().open(),
+        };
+        let spec = (0..ty.rank()).map(entry).collect();
+        let text = self.annotations.statement(&spec, table, ty);
+        self.assign(&text, loc)
+    }
+
     /// Index vectors, of which every device has all components: of a part of them GSPMD makes a position.
     pub(super) fn whole_vectors(&mut self, indices: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
         if self.annotations.is_single() || ty.shape.last().is_none_or(|&size| size < 2) {

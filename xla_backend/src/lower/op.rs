@@ -33,6 +33,9 @@ impl Lowering<'_> {
                 x[1] = self.whole_vectors(x[1], graph.ty(equation.operands[1]), loc);
             }
             self.batches_together((graph, equation, dims), block, &mut x, loc);
+            if let Op::Scatter { .. } = &equation.op {
+                x[0] = self.whole_if_uneven(x[0], graph.ty(equation.operands[0]), dims, loc);
+            }
         }
         let lookup = Lookup::of(equation, block);
         if let Some(lookup) = &lookup {
