@@ -2,6 +2,7 @@
 //!
 //! The hook is the process's own, so one test sets it, and collects what others of this file cause.
 
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use shardax::prelude::*;
@@ -153,5 +154,54 @@ fn every_compiled_program_tells_its_own_once() {
         .unwrap();
     for name in ["fine", "one device", "quiet"] {
         assert!(told_of(name).is_empty(), "{name}");
+    }
+}
+
+/// The child of the test below.
+#[test]
+#[ignore = "a child process of another test"]
+fn tells() {
+    let ddp = Layout::ddp(Mesh::new([("data", 8)]).unwrap()).unwrap();
+    let types = || {
+        (
+            Linear {
+                weight: ty(&[16, 32]),
+            },
+            ty(&[8, 16]),
+        )
+    };
+    let compile = || {
+        jit(forward)
+            .name("told")
+            .layout(&ddp)
+            .compile(types())
+            .unwrap()
+    };
+    compile();
+    compile();
+    shardax::silence_advice();
+    jit(forward)
+        .name("silent")
+        .layout(&ddp)
+        .compile(types())
+        .unwrap();
+}
+
+#[test]
+fn without_a_hook_it_is_on_standard_error_unless_turned_off() {
+    for (value, times) in [("on", 1), ("off", 0)] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["tells", "--exact", "--ignored", "--nocapture"])
+            .env("SHARDAX_ADVICE", value)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            text.matches("shardax: `told` on mesh data=8").count(),
+            times,
+            "{text}"
+        );
+        assert!(!text.contains("`silent`"), "{text}");
     }
 }

@@ -611,3 +611,19 @@ fn arrays_of_one_device_enter_a_layout() -> shardax::xla::Result<()> {
     }
     Ok(())
 }
+
+/// An array that has no elements to print says why, and one on devices prints as one on the host.
+#[test]
+fn arrays_print_what_they_have() -> shardax::xla::Result<()> {
+    let layout = Layout::new(data8()).shard("batch", "data");
+    let split = jit(|x: Tensor| x.shard(&[Dim::Logical("batch")]) + 1.0)
+        .layout(&layout)
+        .donate(&[0]);
+    let x = split.call(split.place(ones(&[8]))?)?;
+    assert_eq!(x.to_string(), "[2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]");
+    let donated = x.clone();
+    split.call(x)?;
+    let text = donated.to_string();
+    assert!(text.starts_with('<') && text.contains("donated"), "{text}");
+    Ok(())
+}

@@ -7,7 +7,7 @@ use crate::blocks::{Blocks, Scanned, each};
 use crate::dtype::DType;
 use crate::graph::{Equation, Graph};
 use crate::lax;
-use crate::op::Cumulative;
+use crate::op::{Combine, Cumulative, Dims, GatherDims};
 use crate::tensor::Tensor;
 use crate::trace::{input, region, with_origin};
 use crate::transform::finished;
@@ -62,6 +62,43 @@ pub fn shift_by_padding(equation: &Equation, dim: usize, operands: [&TensorType;
         let place = lax::iota(TensorType::new(DType::I32, first.shape()), dim);
         vec![lax::select(place.lt(sizes[0] as i64), first, second)]
     })
+}
+
+/// A scatter of one update, as one of two updates of which the second is dropped; `None` of a scatter
+/// of none or several. `types` are those of the operands.
+pub fn scatter_of_two(
+    equation: &Equation,
+    (dims, combine): (&GatherDims, Combine),
+    types: [&TensorType; 3],
+) -> Option<Graph> {
+    let [table, indices, updates] = types;
+    let components = dims.start_map.len();
+    if indices.element_count() != components || updates.element_count() == 0 {
+        return None;
+    }
+    // A batch of size 1 is a dimension that is written at 0.
+    let batches = dims.operand_batch.iter();
+    let mut collapsed: Dims = dims.collapsed.iter().chain(batches).copied().collect();
+    collapsed.sort_unstable();
+    let window = dims.offset.iter().map(|&d| updates.shape[d]);
+    let update: Dims = [1].into_iter().chain(window).collect();
+    let pair = GatherDims {
+        offset: (1..update.len()).collect(),
+        collapsed,
+        operand_batch: Dims::new(),
+        indices_batch: Dims::new(),
+        start_map: dims.start_map.clone(),
+        vectors: true,
+    };
+    Some(in_place_of(equation, || {
+        let [table, index, first] = [table, indices, updates].map(|ty| input(ty.clone()));
+        let index = lax::reshape(lax::convert(index, DType::I64), &[1, components]);
+        let outside = lax::full((-1).into(), &index.ty());
+        let first = lax::reshape(first, &update);
+        let indices = lax::concatenate(&[index, outside], 0);
+        let updates = lax::concatenate(&[first, lax::zeros(&first.ty())], 0);
+        vec![lax::scatter(table, indices, updates, pair, combine)]
+    }))
 }
 
 fn in_place_of(equation: &Equation, f: impl FnOnce() -> Vec<Tensor>) -> Graph {

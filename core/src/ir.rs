@@ -5,7 +5,7 @@
 
 pub use crate::blocks::block_count;
 pub use crate::catalogue::{OpInfo, Rule, catalogue};
-pub use crate::expand::{cumulative_in_blocks, shift_by_padding};
+pub use crate::expand::{cumulative_in_blocks, scatter_of_two, shift_by_padding};
 pub use crate::graph::{Equation, Graph, Scope, ValueId, Values};
 pub use crate::op::{
     Binary, Collective, CollectiveOp, Combine, Comparison, Cond, Constraint, Conv, ConvLayout,

@@ -269,7 +269,7 @@ pub(crate) fn fail_at(kind: ErrorKind, help: Option<String>, source: Source) -> 
 /// Keeps what is seen while tracing that may not be meant, with the user's line, once.
 pub(crate) fn note(text: &str, source: Source) {
     let (at, _) = origin(source);
-    let text = format!("{text} --> {}:{}:{}", at.file(), at.line(), at.column());
+    let text = format!("{text} --> {at}");
     NOTES.with_borrow_mut(|notes| {
         if !notes.contains(&text) {
             notes.push(text);

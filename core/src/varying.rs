@@ -26,11 +26,6 @@ struct Sets {
 
 static SETS: RwLock<Option<Sets>> = RwLock::new(None);
 
-/// The name as one of those that live as long as the process.
-pub(crate) fn interned(name: &str) -> &'static str {
-    Varying::new([name]).names()[0]
-}
-
 impl Varying {
     /// The empty set.
     pub const NOTHING: Varying = Varying(0);

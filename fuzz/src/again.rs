@@ -70,7 +70,7 @@ fn donated(program: &Program, layout: &Layout, _: &[Array]) -> Result<Option<Fai
         jit(updated)
             .layout(layout)
             .runtime(runtime()?)
-            .xla_option("xla_backend_optimization_level", 0)
+            .xla_option("xla_backend_optimization_level", 1)
             .donate(donate)
             .call(arguments(program)?)
     };
@@ -106,7 +106,7 @@ fn cached(program: &Program, layout: &Layout) -> Result<Option<Failure>, Error> 
         let function = jit(|x: Vec<Tensor>| run::program(program, x))
             .layout(layout)
             .runtime(&runtime)
-            .xla_option("xla_backend_optimization_level", 0);
+            .xla_option("xla_backend_optimization_level", 1);
         function.call(arguments(program)?)
     };
     let both = run().and_then(|first| Ok((first, run()?)));

@@ -260,7 +260,7 @@ fn device_values(
         let function = jit(f)
             .layout(layout)
             .runtime(runtime()?)
-            .xla_option("xla_backend_optimization_level", 0);
+            .xla_option("xla_backend_optimization_level", 1);
         let found = function.call(arguments(program)?)?;
         if kind == Kind::Layout
             && let Some(failure) = crate::again::changes(program, layout, &function, &found)?

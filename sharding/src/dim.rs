@@ -36,15 +36,20 @@ impl Dim {
     /// assert_eq!(names[1], Dim::Logical("vision_mlp"));
     /// ```
     pub fn named(name: &str) -> Dim {
-        static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = names.get(name).copied();
-        Dim::Logical(known.unwrap_or_else(|| {
-            let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-            names.insert(name);
-            name
-        }))
+        Dim::Logical(interned(name))
     }
+}
+
+/// The name as one of those that live as long as the process, each once.
+pub fn interned(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    names.insert(name);
+    name
 }
 
 impl fmt::Display for Dim {

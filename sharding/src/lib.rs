@@ -47,7 +47,7 @@ pub use axes::Axes;
 pub use blocks::Blocks;
 pub use cluster::{Chip, Cluster, Link};
 pub use diff::{ArrayDiff, LayoutDiff, RuleDiff, StoredArray};
-pub use dim::Dim;
+pub use dim::{Dim, interned};
 pub use error::{ArrayFault, ClusterFault, Error, FileFault, MeshFault, RuleConflict, RuleFault};
 pub use exchange::{Exchange, Piece};
 pub use fault::{Dimension, Note, SpecFault, did_you_mean};

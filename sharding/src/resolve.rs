@@ -185,7 +185,9 @@ impl Layout {
                 taken.push(axis.clone());
                 continue;
             };
-            let common = greatest_common_divisor(left, part.size);
+            let divides =
+                |count: &usize| left.is_multiple_of(*count) && part.size.is_multiple_of(*count);
+            let common = (1..=part.size).rev().find(divides).unwrap_or(1);
             if common == part.size {
                 taken.push(axis.clone());
             } else if common > 1 {
@@ -336,13 +338,6 @@ impl Layout {
             true => Ok(unused),
             false => Err(faults),
         }
-    }
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    match b {
-        0 => a,
-        _ => greatest_common_divisor(b, a % b),
     }
 }
 

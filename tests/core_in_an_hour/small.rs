@@ -207,6 +207,11 @@ fn jvp_rule(op: Op, x: &[Dual]) -> Option<Tensor> {
     }
 }
 
+fn input_shapes(graph: &Graph) -> Vec<Shape> {
+    let inputs = graph.inputs.iter();
+    inputs.map(|x| graph.shapes[*x].clone()).collect()
+}
+
 /// Writes a program, and how it carries tangents, into the one that is traced.
 fn duals(graph: &Graph, inputs: &[Dual]) -> Vec<Dual> {
     walk(graph, inputs, |equation, x| {
@@ -218,11 +223,7 @@ fn duals(graph: &Graph, inputs: &[Dual]) -> Vec<Dual> {
 
 /// The program of `x, t` that gives the results of `f` at `x`, and how they move along `t`.
 pub(crate) fn jvp(graph: &Graph) -> Graph {
-    let shapes: Vec<Shape> = graph
-        .inputs
-        .iter()
-        .map(|x| graph.shapes[*x].clone())
-        .collect();
+    let shapes = input_shapes(graph);
     let count = shapes.len();
     let derivative = |x: &[Tensor]| {
         let inputs: Vec<Dual> = (0..count).map(|i| (x[i], Some(x[count + i]))).collect();
@@ -265,11 +266,7 @@ fn transpose_rule(equation: &Equation, is_linear: &[bool], ct: Tensor) -> Vec<(V
 
 /// The program that gives a scalar function's value and its gradient by every input.
 pub(crate) fn value_and_grad(graph: &Graph) -> Graph {
-    let shapes: Vec<Shape> = graph
-        .inputs
-        .iter()
-        .map(|x| graph.shapes[*x].clone())
-        .collect();
+    let shapes = input_shapes(graph);
     let derivative = |x: &[Tensor]| {
         let place = |x: &Tensor| {
             TRACED.with_borrow_mut(|graph| {

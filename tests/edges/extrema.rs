@@ -2,7 +2,8 @@
 
 use shardax::prelude::*;
 use shardax::xla::Result;
-use shardax::{Pool, pmin};
+use shardax::xla::pjrt::OptionValue;
+use shardax::{CheckOptions, Pool, pmin};
 
 use super::{Edge, TYPES, array, check_split, edge, eight_devices};
 
@@ -133,4 +134,44 @@ const NO_NUMBERS: &[Edge] = &[
 #[test]
 fn what_is_no_extremum_has_no_part_in_a_cotangent_that_is_no_number() -> Result<()> {
     check_split(NO_NUMBERS, TYPES)
+}
+
+/// The tangents of an extremum of `lgamma`, which XLA for the CPU computes in two ways in one program
+/// when it does not optimize.
+fn tangents(
+    f: fn(Tensor) -> Tensor,
+    columns: usize,
+    xla: &[(String, OptionValue)],
+) -> Result<Vec<f32>> {
+    let program = jit(move |x: Tensor| {
+        let y = |x: Tensor| f((x.abs() + 0.5).lgamma());
+        let x = x.broadcast_to([5, columns]);
+        jvp(y, x, Tensor::ones(DType::F32, [5, columns]))
+    });
+    let program = xla.iter().fold(program, |program, (name, value)| {
+        program.xla_option(name, value.clone())
+    });
+    let x: Vec<f32> = (0..columns)
+        .map(|i| (i * 7919 % 1000) as f32 / 300.0 - 1.7)
+        .collect();
+    program.call(Array::from_slice(&x, [columns])?)?.1.to_vec()
+}
+
+#[test]
+fn elements_that_are_computed_twice_are_found() -> Result<()> {
+    let none = [("xla_backend_optimization_level".to_owned(), 0.into())];
+    let quick = CheckOptions::default().quick().xla;
+    for columns in [2, 19] {
+        let running: [fn(Tensor) -> Tensor; 2] = [|x| x.cummax(1), |x| x.cummin(0)];
+        for f in running {
+            let found = tangents(f, columns, &none)?;
+            assert!(
+                found.iter().all(|t| t.abs() > 0.01 && t.is_finite()),
+                "{found:?}"
+            );
+        }
+        let found = tangents(|x| x.min(0), columns, &quick)?;
+        assert!(found.iter().all(|t| t.is_finite()), "{found:?}");
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use shardax::prelude::*;
 use shardax::xla::Result;
-use shardax::{Runtime, Sharding};
+use shardax::{Runtime, Sharding, concatenate};
 use shardax_sharding::Axes;
 
 const SPLITS: &[[&[&str]; 2]] = &[
@@ -174,6 +174,56 @@ fn uneven_tables_keep_their_elements() -> Result<()> {
         );
         let found = jit(f).layout(&layout).call(args)?;
         assert_eq!(found.to_vec::<f32>()?, [1.0, 7.0, -1.0], "{partitioner}");
+    }
+    Ok(())
+}
+
+/// One update of a table that the program splits just before.
+#[test]
+fn one_update_changes_one_element() -> Result<()> {
+    let splits = |x: Tensor| [x, x.shard(&[Dim::Mesh(&["a"]), Dim::Open])];
+    let writes = |x: Vec<Tensor>| {
+        let (index, at, top) = (
+            x[2],
+            x[2].expand_dims(0),
+            x[0].shard(&[Dim::Mesh(&["a"]), Dim::Open]),
+        );
+        let written = |x: Tensor| {
+            let row = |value: f64| Tensor::full(value, x.dtype(), [1, 3]);
+            let column = at.expand_dims(1).broadcast_to([1, 3]);
+            vec![
+                x.scatter_add(at, row(9.0), 0),
+                x.scatter_max(at, row(9.5), 0),
+                x.put_along(column, 7.0, 0),
+                x.slice(1, 0..1).put_along(at.expand_dims(1), 7.0, 0),
+                x.at(s![at, 1]).set(5.0),
+                x.at(s![index]).min(0.5),
+                grad(|x: Tensor| (x.take(at, 0) * x.take(at, 0)).sum(..))(x),
+            ]
+        };
+        let table = || concatenate([top, x[1]], 0) * 2.0;
+        splits(table())
+            .into_iter()
+            .flat_map(written)
+            .collect::<Vec<_>>()
+    };
+    let values: Vec<f64> = (1..25).map(f64::from).collect();
+    let (top, bottom) = values.split_at(6);
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=2".parse().unwrap()).partitioner(partitioner);
+        for at in 0..8 {
+            let x = vec![
+                Array::from_slice(top, [2, 3])?,
+                Array::from_slice(bottom, [6, 3])?,
+                Array::from_slice(&[at], [])?,
+            ];
+            let wanted = jit(writes).call(x.clone())?;
+            let found = jit(writes).layout(&layout).call(x)?;
+            for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                let [found, wanted] = [found, wanted].map(Array::to_vec::<f64>);
+                assert_eq!(found?, wanted?, "{partitioner}, {at}, result {i}");
+            }
+        }
     }
     Ok(())
 }

@@ -127,7 +127,6 @@ impl AdamW {
         step: Tensor,
     ) -> (P, Moments<P>) {
         at(Location::caller(), || {
-            check_alike(&parameters, &gradients, &state, step);
             if !lr.dtype().is_float() || lr.rank() != 0 {
                 let problem = format!("`lr` is {}, and a rate is a floating-point scalar", lr.ty());
                 mistake("AdamW::update_at", problem, None)
@@ -145,6 +144,7 @@ impl AdamW {
         state: Moments<P>,
         step: Tensor,
     ) -> (P, Moments<P>) {
+        check_alike(&parameters, &gradients, &state, step);
         let t = step.cast(DType::F32) + 1.0;
         let bias = |b: f64| 1.0 - Tensor::scalar(b, DType::F32).pow(t);
         let (bias1, bias2) = (bias(self.b1), bias(self.b2));

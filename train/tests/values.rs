@@ -1,34 +1,12 @@
 //! What optimizers, clipping and precision compute, against their formulas in f64.
 
+#[path = "../../nn/tests/numbers/mod.rs"]
+mod numbers;
+
+use numbers::{array, assert_close, numbers};
 use shardax_core::{DType, Path, Tensor, tree_combine, value_and_grad};
 use shardax_train::{AdamW, Decay, Moments, Precision, Schedule, clip_by_global_norm};
 use shardax_xla::{Array, jit};
-
-/// Numbers between -1 and 1 without a pattern.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let hash = |i: usize| {
-        let x = (i as u32 + 1000 * seed).wrapping_mul(0x9e37_79b9) ^ 0x85eb_ca6b;
-        let x = (x ^ (x >> 15)).wrapping_mul(0x2c1b_3c6d);
-        (x ^ (x >> 12)) as f32 / 2f32.powi(31) - 1.0
-    };
-    (0..count).map(hash).collect()
-}
-
-fn array(values: &[f32], shape: &[usize]) -> Array {
-    Array::from_slice(values, shape).unwrap()
-}
-
-#[track_caller]
-fn assert_close(actual: &Array, expected: &[f64], tolerance: f64) {
-    let actual = actual.to_vec::<f32>().unwrap();
-    assert_eq!(actual.len(), expected.len());
-    for (i, (&a, &e)) in actual.iter().zip(expected).enumerate() {
-        assert!(
-            (f64::from(a) - e).abs() <= tolerance,
-            "element {i} is {a}, not {e}"
-        );
-    }
-}
 
 #[test]
 fn adamw_is_its_formula_and_decays_what_it_should() {

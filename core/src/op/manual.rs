@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use shardax_sharding::PartitionSpec;
+use shardax_sharding::{PartitionSpec, interned};
 
 use super::Dims;
 use crate::graph::Graph;
 use crate::types::TensorType;
-use crate::varying::{Varying, interned};
+use crate::varying::Varying;
 
 /// A mesh axis that a region takes into its own hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

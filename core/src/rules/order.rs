@@ -43,7 +43,8 @@ pub(super) fn jvp_cumulative(cumulative: Cumulative, x: Tensor, t: Tensor, y: Te
     match cumulative.reducer {
         Reducer::Sum => lax::cumulative(t, cumulative),
         Reducer::Prod => along.product(x, t),
-        Reducer::Max | Reducer::Min => along.extremum(x, t, y),
+        Reducer::Max => along.extremum(Comparison::Gt, x, t, y),
+        Reducer::Min => along.extremum(Comparison::Lt, x, t, y),
         // Of integers and booleans, which have no tangents.
         Reducer::And | Reducer::Or => lax::zeros(&t.ty()),
     }
@@ -152,14 +153,30 @@ impl Along {
         self.scan(&[x, t], &[1, 0], &pairs)[1]
     }
 
-    /// The mean of the tangents of all elements so far that equal the extremum so far. The running
-    /// extremum `y` is constant in segments, and elements equal to it are in the same one.
-    fn extremum(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor {
+    /// The mean of the tangents of all elements so far that equal the extremum so far, NaN from the
+    /// first NaN on.
+    ///
+    /// The elements are compared with each other and not with `y`: a compiler may compute `x` again
+    /// where it is compared, rounded in another way, and then no element is equal to the extremum.
+    fn extremum(self, is_better: Comparison, x: Tensor, t: Tensor, y: Tensor) -> Tensor {
         let dtype = y.dtype();
         let wide = dtype.accumulator();
-        let attained = lax::convert(lax::compare(Comparison::Eq, x, y), wide);
-        let tangents = lax::binary(Binary::MulOrZero, lax::convert(t, wide), attained);
-        let sums = self.segments(y, &[attained, tangents], &[0, 0], lax::add);
-        lax::convert(lax::binary(Binary::Div, sums[1], sums[0]), dtype)
+        let best = |earlier: &[Tensor], later: &[Tensor]| {
+            let none = lax::zeros(&earlier[1].ty());
+            let is_first = lax::compare(Comparison::Eq, earlier[1], none);
+            let wins = lax::compare(is_better, later[0], earlier[0]) | is_first;
+            let ties = lax::compare(Comparison::Eq, later[0], earlier[0]);
+            let best = lax::select(wins, later[0], earlier[0]);
+            let sums = (1..3).map(|i| {
+                let both = lax::add(earlier[i], lax::select(ties, later[i], none));
+                lax::select(wins, later[i], both)
+            });
+            [best].into_iter().chain(sums).collect()
+        };
+        let t = lax::convert(t, wide);
+        let sums = self.scan(&[x, lax::full(1.into(), &t.ty()), t], &[0, 0, 0], &best);
+        let mean = lax::convert(lax::binary(Binary::Div, sums[2], sums[1]), dtype);
+        let nan = lax::full(f64::NAN.into(), &y.ty());
+        lax::select(lax::compare(Comparison::Ne, y, y), nan, mean)
     }
 }

@@ -114,19 +114,15 @@ impl Reader {
         for (name, axes) in self.axes_of("shard_where_free", file, checked) {
             layout = layout.shard_where_free(name, axes);
         }
-        for (name, axes) in self.axes_of("shard_where_divides", file, checked) {
-            if layout
-                .rules()
-                .get(&name)
-                .is_some_and(|rule| rule.axes.is_some())
-            {
-                let (at, key) = (0, format!("shard_where_divides.{name}"));
-                self.fault(
-                    at,
-                    &key,
-                    "`shard` has a rule for this name too: one of them holds",
-                );
+        for (name, value) in self.table("shard_where_divides", file) {
+            let known = layout.rules().get(name.get_ref());
+            if known.is_some_and(|rule| rule.axes.is_some()) {
+                let key = format!("shard_where_divides.{}", name.get_ref());
+                let problem = "`shard` has a rule for this name too: one of them holds";
+                self.fault(value.span().start, &key, problem);
             }
+        }
+        for (name, axes) in self.axes_of("shard_where_divides", file, checked) {
             layout = layout.shard_where_divides(name, axes);
         }
         for (name, axes) in self.axes_of("shard_parameters", file, checked) {

@@ -167,6 +167,17 @@ activations = "bf16"
 }
 
 #[test]
+fn one_name_is_split_by_one_kind_of_rule() {
+    check(
+        "mesh = { data = 2 }\n\n[shard]\nheads = \"data\"\n\n[shard_where_divides]\nseq = \"data\"\nheads = \"data\"\n",
+        &[
+            "cannot read the layout: line 8, `shard_where_divides.heads`: `shard` has a rule for \
+             this name too: one of them holds",
+        ],
+    );
+}
+
+#[test]
 fn a_mesh_is_needed_and_checked() {
     check(
         "[shard]\nbatch = 1\n",

@@ -22,7 +22,7 @@ const FETCHED: usize = 256 << 20;
 /// array has no elements for, because it was donated or its program failed, is said in their place, and an array of more than
 /// 256 MiB is not fetched. [`Debug`](fmt::Debug) prints type and sharding, and waits for nothing.
 ///
-/// ```no_run
+/// ```
 /// use shardax_xla::Array;
 ///
 /// let x = Array::from_slice(&[1f32, 2.5, -3.0, 4.0], [2, 2])?;

@@ -158,9 +158,10 @@ impl Compiled<'_> {
             // What cannot be read about is no reason not to run.
             (true, _) => report().ok(),
         };
-        let warnings = report.map(|report| report.warnings).unwrap_or_default();
-        let is_strict = |warning: &&Warning| self.strict.contains(&warning.kind);
-        let faults: Vec<Warning> = warnings.iter().filter(is_strict).cloned().collect();
+        let faults = report
+            .iter()
+            .flat_map(|report| report.warnings_of(self.strict));
+        let faults: Vec<Warning> = faults.cloned().collect();
         if !faults.is_empty() {
             return Err(Error::Strict {
                 program: self.name.to_owned(),
@@ -168,7 +169,10 @@ impl Compiled<'_> {
             });
         }
         if let Some(hook) = hook {
-            let remarks = remarks();
+            let (warnings, remarks) = match report {
+                Some(report) => (report.warnings, report.remarks),
+                None => (Vec::new(), remarks()),
+            };
             if !(warnings.is_empty() && remarks.is_empty()) {
                 hook(&Advice {
                     program: self.name.to_owned(),

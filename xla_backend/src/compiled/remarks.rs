@@ -57,14 +57,11 @@ fn large_constants(graph: &Graph, remarks: &mut Vec<String>) {
             && !literal.is_splat()
             && literal.bytes().len() >= LARGE
         {
-            let at = equation.source;
             remarks.push(format!(
-                "a constant {} of {} is compiled into the program, whole on every device: pass it as an argument --> {}:{}:{}",
+                "a constant {} of {} is compiled into the program, whole on every device: pass it as an argument --> {}",
                 graph.ty(equation.results[0]),
                 human_bytes(literal.bytes().len() as u64),
-                at.file(),
-                at.line(),
-                at.column()
+                equation.source
             ));
         }
         for (_, region) in equation.op.regions() {
@@ -232,11 +229,8 @@ fn kept_by_no_name(graph: &Graph) -> Vec<String> {
     };
     let remark = |(name, at): &(&str, Source)| {
         format!(
-            "the policy of a `remat` keeps `{name}`, and no operation of its function has that name: {} --> {}:{}:{}",
-            advice(name),
-            at.file(),
-            at.line(),
-            at.column()
+            "the policy of a `remat` keeps `{name}`, and no operation of its function has that name: {} --> {at}",
+            advice(name)
         )
     };
     found.iter().map(remark).collect()

@@ -9,13 +9,13 @@
 use rustc_hash::FxHashMap;
 use shardax_core::ir::split::{Entries, Resolve, Splits};
 use shardax_core::{
-    Role, TensorType,
-    ir::{Equation, GatherDims, Graph, Op, ValueId},
+    Combine, Role,
+    ir::{Equation, GatherDims, Graph, Op, ValueId, scatter_of_two},
 };
 use shardax_sharding::{Axes, AxisPart, PartitionSpec};
 
 use super::partial::overlap;
-use super::writer::{Loc, Results, Ssa};
+use super::writer::{Loc, Results};
 use super::{Block, Lowering};
 
 /// By the first result of a gather or scatter of rows, the axes that split the table's rows.
@@ -209,47 +209,23 @@ impl Lowering<'_> {
                 }
             };
             let spec = (0..ty.rank()).map(entry).collect();
-            let text = self.annotations.statement(&spec, x[operand], ty);
-            x[operand] = self.assign(&text, loc);
+            x[operand] = self.stated(&spec, x[operand], ty, loc);
         }
     }
 
-    /// A table whose written dimensions no partitioner can split unevenly: of one that it has split so, XLA takes elements of a
-    /// neighbor for its own. Where an axis does not divide such a dimension it is whole.
-    pub(super) fn whole_if_uneven(
-        &mut self,
-        table: Ssa,
-        ty: &TensorType,
-        dims: &GatherDims,
-        loc: Loc,
-    ) -> Ssa {
-        let is_uneven = |d: usize| {
-            dims.start_map.contains(&d) && !self.annotations.all_axes_divide(ty.shape[d])
-        };
-        if self.annotations.is_single() || !(0..ty.rank()).any(is_uneven) {
-            return table;
+    /// A scatter of one update into a table that devices may split, as one of two. XLA writes one update as a slice that it
+    /// reads and writes again, and a slice of a table that was just split reads past the device's part: all devices
+    /// but that of the update lose an element.
+    pub(super) fn pair_of_updates(
+        &self,
+        (graph, equation): (&Graph, &Equation),
+        scatter: (&GatherDims, Combine),
+    ) -> Option<Graph> {
+        let types = [0, 1, 2].map(|i| graph.ty(equation.operands[i]));
+        match self.annotations.is_single() {
+            true => None,
+            false => scatter_of_two(equation, scatter, types),
         }
-        let entry = |d: usize| match is_uneven(d) {
-            true => Axes::default(),
-            false => Axes::default().open(),
-        };
-        let spec = (0..ty.rank()).map(entry).collect();
-        let text = self.annotations.statement(&spec, table, ty);
-        self.assign(&text, loc)
-    }
-
-    /// Index vectors, of which every device has all components: of a part of them GSPMD makes a position.
-    pub(super) fn whole_vectors(&mut self, indices: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
-        if self.annotations.is_single() || ty.shape.last().is_none_or(|&size| size < 2) {
-            return indices;
-        }
-        let entry = |dim: usize| match dim + 1 == ty.rank() {
-            true => Axes::default(),
-            false => Axes::default().open(),
-        };
-        let spec = (0..ty.rank()).map(entry).collect();
-        let text = self.annotations.statement(&spec, indices, ty);
-        self.assign(&text, loc)
     }
 
     /// States where the operands of a lookup lie.
@@ -261,9 +237,9 @@ impl Lowering<'_> {
         loc: Loc,
     ) {
         let ty = |i: usize| graph.ty(equation.operands[i]);
-        operands[1] = self.kept_apart(&lookup.indices(), operands[1], ty(1), loc);
+        operands[1] = self.stated(&lookup.indices(), operands[1], ty(1), loc);
         if let Op::Scatter { .. } = equation.op {
-            operands[2] = self.kept_apart(&lookup.rows(), operands[2], ty(2), loc);
+            operands[2] = self.stated(&lookup.rows(), operands[2], ty(2), loc);
         }
     }
 
@@ -277,12 +253,7 @@ impl Lowering<'_> {
     ) {
         if let Op::Gather { .. } = equation.op {
             let ty = graph.ty(equation.results[0]);
-            results[0] = self.kept_apart(&lookup.rows(), results[0], ty, loc);
+            results[0] = self.stated(&lookup.rows(), results[0], ty, loc);
         }
-    }
-
-    fn kept_apart(&mut self, spec: &PartitionSpec, value: Ssa, ty: &TensorType, loc: Loc) -> Ssa {
-        let text = self.annotations.statement(spec, value, ty);
-        self.assign(&text, loc)
     }
 }

@@ -424,10 +424,8 @@ fn lifted(line: &str) -> Option<String> {
         return None;
     }
     let (applied, types) = operation.split_once(" : ")?;
-    let (types, loc) = types
-        .trim_end()
-        .split_once(" loc(")
-        .unwrap_or((types.trim_end(), ")"));
+    let types = types.trim_end();
+    let (types, loc) = types.split_at(types.find(" loc(").unwrap_or(types.len()));
     let narrow = types.rsplit("-> ").next()?;
     let wide = narrow.replacen("tensor<", &format!("tensor<{}", "1x".repeat(8)), 1);
     let mut text = String::new();
@@ -447,7 +445,7 @@ fn lifted(line: &str) -> Option<String> {
     }
     let types = types.replace(narrow, &wide);
     text.push_str(&format!(
-        "%w{name} = {applied} : {types} loc({loc}\n%{name} = stablehlo.reshape %w{name} : ({wide}) -> {narrow}\n"
+        "%w{name} = {applied} : {types}{loc}\n%{name} = stablehlo.reshape %w{name} : ({wide}) -> {narrow}\n"
     ));
     Some(text)
 }

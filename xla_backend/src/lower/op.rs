@@ -5,6 +5,7 @@ use shardax_core::{
     DType, Reducer, Role, Source, TensorType,
     ir::{Binary, Equation, Graph, Op, Unary, shift_by_padding},
 };
+use shardax_sharding::PartitionSpec;
 use smallvec::smallvec;
 
 use super::constant::dense;
@@ -29,13 +30,7 @@ impl Lowering<'_> {
             .reference(equation.source, &equation.scope, equation.op.name());
         let mut x: Results = equation.operands.iter().map(|&o| read(values, o)).collect();
         if let Op::Gather { dims, .. } | Op::Scatter { dims, .. } = &equation.op {
-            if dims.vectors {
-                x[1] = self.whole_vectors(x[1], graph.ty(equation.operands[1]), loc);
-            }
             self.batches_together((graph, equation, dims), block, &mut x, loc);
-            if let Op::Scatter { .. } = &equation.op {
-                x[0] = self.whole_if_uneven(x[0], graph.ty(equation.operands[0]), dims, loc);
-            }
         }
         let lookup = Lookup::of(equation, block);
         if let Some(lookup) = &lookup {
@@ -84,6 +79,12 @@ impl Lowering<'_> {
             Op::ReduceWindow(reducer, window) => {
                 let types = [equation.operands[0], equation.results[0]].map(|v| graph.ty(v));
                 smallvec![self.reduce_window((*reducer, window), types, x[0], loc)]
+            }
+            Op::Scatter { dims, combine }
+                if let Some(pair) = self.pair_of_updates((graph, equation), (dims, *combine)) =>
+            {
+                let splits = equation.operands.iter().map(|&o| block.split(o)).collect();
+                self.region(&pair, &x, splits)
             }
             Op::Scatter { dims, combine }
                 if self.extremum_across(graph, equation, block).is_some() =>
@@ -185,12 +186,12 @@ impl Lowering<'_> {
                     block,
                 };
                 let is_used = constraint.role == Role::ParameterAtUse;
-                let operand = sum.map_or(x[0], |sum| self.partial_sum(sum, place));
-                let way = self.way_to(constraint, &block.split(equation.operands[0]), ty);
-                let operand = way.into_iter().fold(operand, |operand, spec| {
-                    let text = self.annotations.statement(&spec, operand, ty);
-                    self.assign(&text, loc)
-                });
+                let split = block.split(equation.operands[0]);
+                let operand = match (sum, self.way_to(constraint, &split, ty)) {
+                    (Some(sum), _) => self.partial_sum(sum, place),
+                    (None, Some(spec)) => self.stated(&spec, x[0], ty, loc),
+                    (None, None) => x[0],
+                };
                 match self.annotations.constraint(constraint, operand, ty) {
                     Ok(None) => x,
                     // To lie as at use would undo the sum's last steps.
@@ -222,8 +223,7 @@ impl Lowering<'_> {
         };
         if let Some(spec) = stated {
             let ty = graph.ty(equation.results[0]);
-            let text = self.annotations.statement(&spec, results[0], ty);
-            results = smallvec![self.assign(&text, loc)];
+            results = smallvec![self.stated(&spec, results[0], ty, loc)];
         }
         if let Some(lookup) = &lookup {
             self.after_lookup(lookup, (graph, equation), &mut results, loc);
@@ -256,6 +256,18 @@ impl Lowering<'_> {
             source,
             made,
         });
+    }
+
+    /// A value that is stated to lie so.
+    pub(super) fn stated(
+        &mut self,
+        spec: &PartitionSpec,
+        value: Ssa,
+        ty: &TensorType,
+        loc: Loc,
+    ) -> Ssa {
+        let text = self.annotations.statement(spec, value, ty);
+        self.assign(&text, loc)
     }
 
     pub(super) fn assign(&mut self, text: &str, loc: Loc) -> Ssa {

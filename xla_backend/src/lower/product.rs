@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashSet;
 use shardax_core::{
-    DType, TensorType,
+    TensorType,
     ir::{Binary, DotDims, Equation, Graph, Op, ValueId},
 };
 use shardax_sharding::ReductionType;
@@ -105,7 +105,7 @@ impl Lowering<'_> {
         if !is_wide {
             return write(self, [lhs, rhs, own]);
         }
-        let wide = TensorType::new(DType::F32, &own.shape);
+        let wide = TensorType::new(own.dtype.accumulator(), &own.shape);
         let summed = write(self, [lhs, rhs, &wide]);
         self.converted((summed, wide), own.dtype, loc).0
     }

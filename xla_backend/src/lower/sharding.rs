@@ -131,12 +131,6 @@ impl<'a> Annotations<'a> {
         block_count(self.layout.mesh(), &manual, split, shape, dim)
     }
 
-    /// Whether each axis of the mesh divides a size.
-    pub(super) fn all_axes_divide(&self, size: usize) -> bool {
-        let axes = self.layout.mesh().axes();
-        axes.iter().all(|axis| size.is_multiple_of(axis.size()))
-    }
-
     /// The number of devices.
     pub(super) fn device_count(&self) -> usize {
         self.layout.mesh().device_count()

@@ -19,7 +19,8 @@ impl Lowering<'_> {
         from: &Entries,
         ty: &TensorType,
     ) -> Option<PartitionSpec> {
-        if self.annotations.is_single() || from.len() != ty.rank() {
+        let may_reorder = from.iter().any(|axes| axes.names().len() > 1);
+        if !may_reorder || self.annotations.is_single() || from.len() != ty.rank() {
             return None;
         }
         let to = self

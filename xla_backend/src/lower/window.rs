@@ -120,8 +120,7 @@ impl Lowering<'_> {
             told.map(|(_, axes)| axes.clone()).unwrap_or_default()
         };
         let spec = PartitionSpec::from_iter((0..ty.rank()).map(entry));
-        let text = self.annotations.statement(&spec, value, ty);
-        self.assign(&text, loc)
+        self.stated(&spec, value, ty, loc)
     }
 
     pub(super) fn reduce_window(

@@ -193,8 +193,7 @@ impl Lowering<'_> {
             let (mut value, ty) = (read(values, operand), graph.ty(operand));
             if let Some(spec) = self.together(sum, &block.split(operand), contracted[side], &split)
             {
-                let text = self.annotations.statement(&spec, value, ty);
-                value = self.assign(&text, loc);
+                value = self.stated(&spec, value, ty, loc);
             }
             self.apart((value, ty), &split, &sum.kept, loc)
         });
@@ -443,7 +442,6 @@ impl Lowering<'_> {
         loc: Loc,
     ) -> Ssa {
         let entries = leading.iter().chain(spec.entries()).cloned();
-        let text = self.annotations.statement(&entries.collect(), value, ty);
-        self.assign(&text, loc)
+        self.stated(&entries.collect(), value, ty, loc)
     }
 }
