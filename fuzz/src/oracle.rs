@@ -129,7 +129,7 @@ struct Noise {
     flushes: bool,
     /// Whether the program did what no rule defines.
     undefined: bool,
-    /// By element, whether a conversion keeps the number.
+    /// By element, whether a conversion keeps the number, or a division is exact.
     exact: Option<Vec<bool>>,
 }
 
@@ -172,6 +172,11 @@ impl Observer for Noise {
                 let rounded = Array::new(*to, &x[0].ty.shape, x[0].data.iter().copied());
                 let pairs = rounded.floats().into_iter().zip(x[0].floats());
                 Some(pairs.map(|(to, from)| to == from).collect())
+            }
+            // By a power of two; else a reciprocal may stand for it, and 3 / 3 is not 1.
+            Op::Binary(Binary::Div | Binary::DivOrZero) if x[1].is_float() => {
+                let divisors = x[1].floats().into_iter();
+                Some(divisors.map(|v| is_short(v, 0)).collect())
             }
             _ => None,
         };

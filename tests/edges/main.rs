@@ -6,6 +6,7 @@
 
 mod activations;
 mod casts;
+mod contracted;
 mod control_flow;
 mod determinants;
 mod eight_bits;

@@ -227,3 +227,32 @@ fn one_update_changes_one_element() -> Result<()> {
     }
     Ok(())
 }
+
+/// Blocks of a region over the axes of one dimension, of which the major one splits another.
+#[test]
+fn axes_move_into_regions() -> Result<()> {
+    let values: Vec<f32> = (0..36).map(|i| i as f32).collect();
+    let doubled = |x: Tensor| {
+        let x = x.shard(&[Dim::Mesh(&["b", "a"]), Dim::Open]);
+        let to = PartitionSpec::new(((), ("b", "a")));
+        let region = |x: Tensor| (x * 2.0).reshape([1, 6]);
+        manual(["a", "b"], PartitionSpec::new(("a", "b")), to, region)(x)
+            .shard(&[Dim::Open, Dim::Mesh(&["b"])])
+    };
+    for (mesh, size) in [("a=2,b=3", 2), ("a=3,b=2", 3)] {
+        let mut wanted = vec![0.0; 36];
+        for (i, value) in values.iter().enumerate() {
+            let (row, column) = (i / 6, i % 6);
+            let [rows, columns] = [6 / size, size];
+            let block = column / columns * size + row / rows;
+            wanted[block * 6 + row % rows * columns + column % columns] = value * 2.0;
+        }
+        for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+            let layout = Layout::new(mesh.parse().unwrap()).partitioner(partitioner);
+            let x = Array::from_slice(&values, [6, 6])?;
+            let found = jit(doubled).layout(&layout).call(x)?;
+            assert_eq!(found.to_vec::<f32>()?, wanted, "{mesh} {partitioner}");
+        }
+    }
+    Ok(())
+}

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use shardax_sharding::Axes;
+use shardax_sharding::{Axes, PartitionSpec};
 use smallvec::{SmallVec, smallvec};
 
 use crate::graph::{Equation, Graph, ValueId};
@@ -151,6 +151,16 @@ fn results(
                 .map(|o| body[o.index()].clone())
                 .collect();
         }
+        Op::Custom(custom) => {
+            let inputs = equation.operands.iter().map(|o| known[o.index()].clone());
+            let body = splits(&custom.body, inputs.collect(), resolve);
+            let outputs = custom.body.outputs().iter();
+            return outputs.map(|o| body[o.index()].clone()).collect();
+        }
+        Op::Manual(manual) => {
+            let entries = |spec: &PartitionSpec| spec.entries().iter().cloned().collect();
+            return manual.outputs.iter().map(entries).collect();
+        }
         Op::OptimizationBarrier => {
             return equation
                 .operands
@@ -171,8 +181,6 @@ fn results(
         Op::Sort(_)
         | Op::Cond(_)
         | Op::While(_)
-        | Op::Custom(_)
-        | Op::Manual(_)
         | Op::Collective(_)
         | Op::CustomLinear(_)
         | Op::Foreign(_) => {

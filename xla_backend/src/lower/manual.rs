@@ -45,7 +45,7 @@ impl Lowering<'_> {
     pub(super) fn manual(
         &mut self,
         (graph, equation, manual): (&Graph, &Equation, &Manual),
-        x: &[Ssa],
+        (x, block): (&[Ssa], &Block),
         loc: Loc,
     ) -> Results {
         if self.annotations.is_single() {
@@ -59,7 +59,13 @@ impl Lowering<'_> {
             self.annotations = outer;
             return results;
         }
-        let entry = self.entry((graph, equation, manual), x, loc);
+        let mut x = x.to_vec();
+        for ((x, &operand), spec) in x.iter_mut().zip(&equation.operands).zip(&manual.inputs) {
+            if let Some(way) = self.way_between(&block.split(operand), spec) {
+                *x = self.stated(&way, *x, graph.ty(operand), loc);
+            }
+        }
+        let entry = self.entry((graph, equation, manual), &x, loc);
         let outer = self.annotations.enter(&names);
         let results: Vec<TensorType> = equation
             .results

@@ -5,6 +5,7 @@
 //! layout names. The module's *body* does not depend on where in the source an operation stands, so
 //! that it can be the key of a cache: sources are in a table of locations at its end.
 
+mod conflict;
 mod constant;
 mod control;
 mod elementwise;

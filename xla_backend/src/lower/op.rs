@@ -32,6 +32,9 @@ impl Lowering<'_> {
         if let Op::Gather { dims, .. } | Op::Scatter { dims, .. } = &equation.op {
             self.batches_together((graph, equation, dims), block, &mut x, loc);
         }
+        if let Op::DotGeneral(dims) = &equation.op {
+            self.contracted_whole((graph, equation, dims), block, &mut x, loc);
+        }
         let lookup = Lookup::of(equation, block);
         if let Some(lookup) = &lookup {
             self.before_lookup(lookup, (graph, equation), &mut x, loc);
@@ -65,7 +68,7 @@ impl Lowering<'_> {
                 self.region(&custom.body, &x, splits)
             }
             Op::Foreign(foreign) => self.foreign((graph, equation, foreign), &x, loc),
-            Op::Manual(manual) => self.manual((graph, equation, manual), &x, loc),
+            Op::Manual(manual) => self.manual((graph, equation, manual), (&x, block), loc),
             Op::Collective(of) => self.collective((graph, equation, of), &x, loc),
             Op::Sort(sort) => self.sort((graph, equation, *sort), &x, loc),
             Op::Cumulative(cumulative) => {
@@ -187,7 +190,10 @@ impl Lowering<'_> {
                 };
                 let is_used = constraint.role == Role::ParameterAtUse;
                 let split = block.split(equation.operands[0]);
-                let operand = match (sum, self.way_to(constraint, &split, ty)) {
+                let way = self
+                    .way_to(constraint, &split, ty)
+                    .or_else(|| self.product_before(constraint, equation, block, ty));
+                let operand = match (sum, way) {
                     (Some(sum), _) => self.partial_sum(sum, place),
                     (None, Some(spec)) => self.stated(&spec, x[0], ty, loc),
                     (None, None) => x[0],

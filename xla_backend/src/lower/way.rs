@@ -19,24 +19,37 @@ impl Lowering<'_> {
         from: &Entries,
         ty: &TensorType,
     ) -> Option<PartitionSpec> {
-        let may_reorder = from.iter().any(|axes| axes.names().len() > 1);
-        if !may_reorder || self.annotations.is_single() || from.len() != ty.rank() {
+        if !may_reorder(from) {
             return None;
         }
         let to = self
             .annotations
             .lies(constraint.role, constraint, ty)
             .ok()?;
+        self.way_between(from, &to.spec)
+    }
+
+    /// What is stated of a value that is split as told before it is stated to lie otherwise.
+    pub(super) fn way_between(&self, from: &Entries, to: &PartitionSpec) -> Option<PartitionSpec> {
+        let is_known = from.len() == to.entries().len() && may_reorder(from);
+        if !is_known || self.annotations.is_single() {
+            return None;
+        }
         // What is known of a value comes from several others, and may have an axis twice.
         let real = |axes: &Axes| self.annotations.axes(&self.annotations.parts(axes));
         let from: Vec<Axes> = from.iter().map(real).collect();
-        let to: Vec<Axes> = to.spec.entries().iter().map(real).collect();
+        let to: Vec<Axes> = to.entries().iter().map(real).collect();
         let way = between(&from, &to)?;
         let parts = parts_of(&self.annotations, &way);
         let mut pairs = parts.iter().enumerate();
         let is_once = pairs.all(|(i, part)| !parts[..i].iter().any(|other| overlap(part, other)));
         is_once.then_some(way)
     }
+}
+
+/// Whether axes of one dimension may have to change their order before one of them moves.
+fn may_reorder(from: &Entries) -> bool {
+    from.iter().any(|axes| axes.names().len() > 1)
 }
 
 /// The sharding with the axes in another order from which a step leads to `to`; `None` if one does at once.
