@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use shardax::nn;
 use shardax::prelude::*;
 use shardax::xla::pjrt::Error as RuntimeError;
 use shardax::xla::{Error, Result};
@@ -580,6 +581,38 @@ fn what_is_finite_passes() {
         message.contains("gave the first NaN or infinity"),
         "{message}"
     );
+}
+
+/// Lookups give NaN where an index is outside, and have one ready where none is.
+#[test]
+fn what_only_stands_ready_passes() {
+    let f = |table: Tensor, at: Tensor| {
+        let rows = nn::embedding(at, table);
+        let options = nn::CrossEntropyOptions::default();
+        let loss = nn::cross_entropy(rows, at, options).sum(..);
+        let picked = table.take(at, 0) + table.take_along(at.expand_dims(1), 1).softmax(0);
+        loss + picked.sum(..)
+    };
+    let table = Array::from_slice(&[1f32, -1.0, 3.0, 2.0], [2, 2]).unwrap();
+    let call = |at: [i32; 2]| {
+        let args = (table.clone(), Array::from_slice(&at, [2]).unwrap());
+        let both = [jit(f).debug_nans(), jit(f).debug_infs()];
+        both.map(|f| f.call(args.clone()))
+    };
+    for found in call([0, 1]) {
+        assert!(found.is_ok(), "{found:?}");
+    }
+    for found in call([0, 2]) {
+        let message = fault(found);
+        assert!(message.contains("`select` gave the first NaN"), "{message}");
+        let line = "let rows = nn::embedding(at, table);";
+        let text = std::fs::read_to_string(file!()).unwrap();
+        let at = text.lines().position(|of| of.trim() == line).unwrap() + 1;
+        assert!(
+            message.contains(&format!("debugging.rs:{at}:")),
+            "{message}"
+        );
+    }
 }
 
 /// What is recomputed does not act a second time.

@@ -354,8 +354,8 @@ fn what_nothing_matches_is_remarked() {
         [
             "nothing of the program is split: each of 8 devices computes all of it, as the layout has \
              no rule for any dimension that it names",
-            "the layout has an override for `layers.upp`, and no argument has such a path; did you \
-             mean `layers.up`?",
+            "the layout has an override for `layers.upp`, and no argument or result has such a path; \
+             did you mean `layers.up`?",
             "the layout constrains `gramm`, and no value of the program has that name: name it with \
              `.named(..)`",
         ]
@@ -366,6 +366,27 @@ fn what_nothing_matches_is_remarked() {
             .iter()
             .any(|remark| remark.ends_with("did you mean `gram`?")),
         "{remarks:?}"
+    );
+}
+
+#[test]
+fn what_a_program_does_not_have_is_not_missed() {
+    let layout = Layout::new(data8())
+        .override_spec("layers.up", ((), (), "data"))
+        .override_as("gain", Role::State, ["data"]);
+    let remarks = |program: shardax::xla::Result<shardax::Program>| program.unwrap().remarks();
+    let missed = |remarks: Vec<String>| {
+        remarks
+            .into_iter()
+            .find(|remark| remark.contains("override"))
+    };
+    // Results have the paths.
+    assert_eq!(missed(remarks(jit(init).layout(&layout).compile(()))), None);
+    // There is neither a module nor state.
+    let x = TensorType::new(DType::F32, [ROWS, WIDTH]);
+    assert_eq!(
+        missed(remarks(jit(product).layout(&layout).compile(x))),
+        None
     );
 }
 
@@ -416,4 +437,63 @@ fn grouped_heads_are_split_as_far_as_they_divide() {
             assert!(is_near, "{partitioner}");
         }
     }
+}
+
+/// Averages of squares by row and by column, of which a parameter's is the product, as Adafactor keeps them.
+#[derive(Clone, Module)]
+struct Factors<P> {
+    #[module(state)]
+    rows: P,
+    #[module(state)]
+    columns: P,
+}
+
+#[test]
+fn state_may_have_another_shape_than_its_parameter() -> shardax::xla::Result<()> {
+    fn updated<P: Tree<Tensor>>(model: P, factors: Factors<P>) -> (P, Factors<P>) {
+        let rows = tree_combine([&model, &factors.rows], |[p, r]| {
+            r * 0.9 + p.square().mean(-1)
+        });
+        let columns = tree_combine([&model, &factors.columns], |[p, c]| {
+            c * 0.9 + p.square().mean(-2).keep_dims(p, -2)
+        });
+        let model = tree_combine([&model, &rows, &columns], |[p, r, c]| {
+            p - p / ((r.expand_dims(-1) * c).sqrt() + 1.0)
+        });
+        (model, Factors { rows, columns })
+    }
+    let init = || {
+        let model = Layer {
+            up: Tensor::arange(DType::F32, WIDTH * 32).reshape([WIDTH, 32]) / 100.0,
+            down: Tensor::arange(DType::F32, WIDTH * 32).reshape([32, WIDTH]) / 200.0,
+        };
+        let rows = tree_combine([&model], |[p]| p.mean(-1));
+        let columns = tree_combine([&model], |[p]| p.mean(-2).keep_dims(p, -2));
+        (model, Factors { rows, columns })
+    };
+    let step = |model: Layer, factors: Factors<Layer>| updated(model, factors);
+    let run = |layout: &Layout| {
+        let (model, factors) = jit(init).layout(layout).call(())?;
+        let (model, _) = jit(step)
+            .layout(layout)
+            .donate(&[0, 1])
+            .call((model, factors))?;
+        model.up.to_vec::<f32>()
+    };
+    let wanted = run(&Layout::single())?;
+    for layout in [
+        Layout::zero1(data8()).unwrap(),
+        Layout::fsdp(data8()).unwrap(),
+        Layout::new(data2_model4())
+            .shard("mlp", "model")
+            .shard("embed", "data"),
+    ] {
+        for (found, wanted) in run(&layout)?.iter().zip(&wanted) {
+            assert!(
+                (found - wanted).abs() <= 1e-5 * wanted.abs(),
+                "{layout}: {found}, {wanted}"
+            );
+        }
+    }
+    Ok(())
 }

@@ -42,6 +42,26 @@ fn a_batch_without_annotation_is_remarked() {
 }
 
 #[test]
+fn a_misspelled_annotation_is_remarked() {
+    let misspelled = |x: Tensor| {
+        let up = x.shard(&[Dim::Logical("batch"), Dim::Logical("embed")]) * 2.0;
+        up.shard(&[Dim::Logical("batch"), Dim::Logical("embd")])
+            .shard(&[Dim::Logical("batch"), Dim::Logical("embed2")])
+    };
+    let layout = Layout::new(mesh())
+        .shard("batch", "data")
+        .shard("embed", "model");
+    let program = jit(misspelled).layout(&layout);
+    let remarks = program
+        .compile(TensorType::new(DType::F32, [8, 16]))
+        .unwrap()
+        .remarks();
+    let told = "an annotation has `embd`, for which the layout has no rule, and others have `embed`, for which it has one: are \
+                they meant to be the same?";
+    assert_eq!(remarks, [told]);
+}
+
+#[test]
 fn a_rule_for_a_misspelled_name_is_remarked() {
     let layout = Layout::new(mesh())
         .shard("mpl", "model")

@@ -96,6 +96,14 @@ macro_rules! number {
     )*};
 }
 
+/// A size, such as [`Tensor::size`](crate::Tensor::size) gives.
+impl From<usize> for Number {
+    fn from(value: usize) -> Self {
+        // No array has more elements.
+        Number::Int(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
 impl From<f16> for Number {
     fn from(value: f16) -> Self {
         Number::Float(value.into())

@@ -39,12 +39,15 @@ impl fmt::Display for Dimension {
 pub enum SpecFault {
     /// A spec or annotation has more or fewer entries than the array has dimensions.
     #[error(
-        "{} for an array of shape {shape:?} with {}: write one entry for each dimension, `_` where \
+        "{}{} for an array of shape {shape:?} with {}: write one entry for each dimension, `_` where \
          it is not split",
+        overriding(rule),
         counted(*entries, "entry", "entries"),
         counted(shape.len(), "dimension", "dimensions")
     )]
     Rank {
+        /// The path of the layout's override that has them, if it is one.
+        rule: Option<String>,
         /// How many entries there are.
         entries: usize,
         /// The array's dimension sizes.
@@ -283,6 +286,13 @@ pub(crate) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -
 
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
+}
+
+fn overriding(rule: &Option<String>) -> String {
+    match rule {
+        Some(path) => format!("the layout's override for `{path}` has "),
+        None => String::new(),
+    }
 }
 
 fn prefix(dimension: &Option<Dimension>) -> String {

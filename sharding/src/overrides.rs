@@ -22,6 +22,18 @@ impl Override {
     fn is_for(&self, role: Role) -> bool {
         self.role.map_or(role.is_stored(), |own| own == role)
     }
+
+    /// A fault of its spec, with its path where the fault is in how many entries there are.
+    fn blamed(&self, fault: SpecFault) -> SpecFault {
+        match fault {
+            SpecFault::Rank { entries, shape, .. } => SpecFault::Rank {
+                rule: Some(self.path.clone()),
+                entries,
+                shape,
+            },
+            fault => fault,
+        }
+    }
 }
 
 /// `blocks.*.wqkv as state`
@@ -119,15 +131,23 @@ impl Layout {
 
     /// The spec of an override for the leaf at a path, if there is one.
     pub fn overridden(&self, role: Role, path: &str) -> Option<&PartitionSpec> {
-        let mut found = self.overrides().iter().rev();
-        let found = found.find(|one| one.is_for(role) && matches(&one.path, path));
-        found.map(|one| &one.spec)
+        self.override_of(role, path).map(|one| &one.spec)
     }
 
-    /// The patterns of all overrides that match none of these paths.
-    pub fn unmatched_overrides<'a>(&'a self, paths: &[&str]) -> impl Iterator<Item = &'a str> {
-        let patterns = self.overrides().iter().map(|one| one.path.as_str());
-        patterns.filter(|pattern| !paths.iter().any(|path| matches(pattern, path)))
+    fn override_of(&self, role: Role, path: &str) -> Option<&Override> {
+        let mut overrides = self.overrides().iter().rev();
+        overrides.find(|one| one.is_for(role) && matches(&one.path, path))
+    }
+
+    /// The patterns of all overrides that match none of these paths, and the role that each is for: every role if it names none.
+    pub fn unmatched_overrides(
+        &self,
+        paths: &[&str],
+    ) -> impl Iterator<Item = (&str, Option<Role>)> {
+        let overrides = self.overrides().iter();
+        overrides
+            .filter(|one| !paths.iter().any(|path| matches(&one.path, path)))
+            .map(|one| (one.path.as_str(), one.role))
     }
 
     /// The spec of [`Layout::constrain`] for a name.
@@ -155,8 +175,16 @@ impl Layout {
         dims: Option<&[Dim]>,
         shape: &[usize],
     ) -> Result<Resolved, Vec<SpecFault>> {
-        match (self.overridden(role, path), dims) {
-            (Some(spec), _) => self.follow(spec, role, dims, shape),
+        match (self.override_of(role, path), dims) {
+            (Some(one), _) => {
+                let followed = self.follow(&one.spec, role, dims, shape);
+                let blamed = |fault| one.blamed(fault);
+                followed.map_err(|faults| faults.into_iter().map(blamed).collect())
+            }
+            // A row or column of a parameter: which of its dimensions are left is not known.
+            (None, Some(dims)) if role == Role::State && dims.len() != shape.len() => {
+                self.resolve_unannotated(role, 0, shape)
+            }
             (None, Some(dims)) => self.resolve(role, dims, shape),
             (None, None) => Ok(Resolved::of(PartitionSpec::replicated(shape.len()))),
         }
@@ -214,6 +242,7 @@ impl Layout {
         let mut entries = spec.entries().to_vec();
         if entries.len() != own.len() {
             return Err(vec![SpecFault::Rank {
+                rule: None,
                 entries: entries.len(),
                 shape: own,
             }]);
@@ -347,6 +376,21 @@ mod tests {
         assert_eq!(other.unwrap().spec.to_string(), r#"P(_, "model")"#);
     }
 
+    /// Rows and columns of a parameter, which an optimizer may keep in place of all of it.
+    #[test]
+    fn state_may_have_fewer_numbers_than_its_parameter() {
+        let spec = |role, shape: &[usize]| {
+            let resolved = layout().resolve_leaf(role, "mlp.down", Some(&DIMS), shape);
+            resolved.map(|resolved| resolved.spec.to_string())
+        };
+        assert_eq!(spec(Role::State, &[8, 8]).unwrap(), r#"P(_, "model")"#);
+        assert_eq!(spec(Role::State, &[8, 1]).unwrap(), "P(_, _)");
+        assert_eq!(spec(Role::State, &[8]).unwrap(), "P(_)");
+        for shape in [&[8, 1][..], &[8]] {
+            assert!(spec(Role::Parameter, shape).is_err());
+        }
+    }
+
     #[test]
     fn an_override_is_checked_like_any_spec() {
         let faults = |layout: &Layout, shape: &[usize]| {
@@ -355,7 +399,8 @@ mod tests {
             faults.map(|fault| fault.to_string()).collect::<Vec<_>>()
         };
         let wrong = layout().override_spec("up", ["data"]);
-        assert!(faults(&wrong, &[8, 8])[0].starts_with("1 entry for an array of shape [8, 8]"));
+        let told = "the layout's override for `up` has 1 entry for an array of shape [8, 8]";
+        assert!(faults(&wrong, &[8, 8])[0].starts_with(told));
         let wrong = layout().override_spec("up", ("data", "model"));
         assert_eq!(faults(&wrong, &[7, 7]).len(), 2);
         let single = Layout::single().override_spec("up", ("data", "model"));
@@ -371,7 +416,8 @@ mod tests {
             .override_spec("upp", ((), ()));
         let spec = layout.overridden(Role::Parameter, "mlp.up").unwrap();
         assert_eq!(spec.to_string(), r#"P(_, "data")"#);
-        let unmatched: Vec<_> = layout.unmatched_overrides(&["mlp.up"]).collect();
+        let unmatched = layout.unmatched_overrides(&["mlp.up"]);
+        let unmatched: Vec<_> = unmatched.map(|(pattern, _)| pattern).collect();
         assert_eq!(unmatched, ["upp"]);
     }
 
@@ -441,7 +487,14 @@ mod tests {
         assert_eq!(told.as_deref(), Ok(r#"P("data", "model", ?)"#));
         let faults = follow(&[(0, batch)], &[2, 3]).unwrap_err();
         let shape = vec![3];
-        assert_eq!(faults, [SpecFault::Rank { entries: 2, shape }]);
+        assert_eq!(
+            faults,
+            [SpecFault::Rank {
+                rule: None,
+                entries: 2,
+                shape
+            }]
+        );
         let free = layout
             .clone()
             .shard("batch", ())

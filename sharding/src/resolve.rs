@@ -103,6 +103,8 @@ impl Layout {
     ) -> Result<Resolved, Vec<SpecFault>> {
         let entries = dims.iter().enumerate();
         let entries = entries.map(|(index, dim)| match shape.get(index) {
+            // What is left of a dimension in rows and columns of a parameter.
+            Some(1) if role == Role::State => Axes::default(),
             Some(&size) => self
                 .dividing(*dim, size)
                 .unwrap_or_else(|| self.entry(*dim)),

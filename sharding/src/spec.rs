@@ -110,7 +110,11 @@ impl PartitionSpec {
         let mut faults = Vec::new();
         if self.entries.len() != shape.len() {
             let (entries, shape) = (self.entries.len(), shape.to_vec());
-            faults.push(SpecFault::Rank { entries, shape });
+            faults.push(SpecFault::Rank {
+                rule: None,
+                entries,
+                shape,
+            });
         }
         let dimension = |index| Dimension::new(index, dims);
         let mut used: Vec<(&str, AxisPart, usize)> = Vec::new();

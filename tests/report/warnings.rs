@@ -1,7 +1,7 @@
 //! What is warned of, and what is not.
 
 use WarningKind::{
-    FullRematerialization, ParameterGathered, ReductionPerMicroBatch, ReplicatedTensor,
+    FullRematerialization, ParameterGathered, ReductionPerIteration, ReplicatedTensor,
     ReshardingInLoop,
 };
 use shardax::prelude::*;
@@ -197,7 +197,7 @@ fn gradients_that_are_reduced_for_each_micro_batch_are_a_warning() {
     for layout in [Layout::ddp(data8()), Layout::zero1(data8())] {
         let types = (model(), f32s([4, 64, WIDTH]));
         let report = report_of(accumulate, &layout.unwrap(), types);
-        let warnings = only(&report, ReductionPerMicroBatch);
+        let warnings = only(&report, ReductionPerIteration);
         let mut tensors: Vec<&str> = warnings
             .iter()
             .flat_map(|w| &w.tensors)

@@ -123,7 +123,11 @@ pub fn cross_entropy(logits: Tensor, targets: Tensor, options: CrossEntropyOptio
                 .split_last()
                 .is_some_and(|(_, outer)| *outer == target_ty.shape[..]);
         if !fits {
-            let problem = format!("the logits are {ty} and the targets {target_ty}");
+            let integer = match target_ty.dtype.is_integer() {
+                true => "",
+                false => ", which are no integers",
+            };
+            let problem = format!("the logits are {ty} and the targets {target_ty}{integer}");
             let help = "give logits [..., classes] and one integer, the class, for each position \
                         [...]; `.squeeze(-1)` removes a last dimension of size 1";
             refuse(op, problem, help)

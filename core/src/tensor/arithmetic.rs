@@ -182,7 +182,7 @@ macro_rules! operator {
                 binary(Binary::$op.name(), Binary::$op, self, rhs, Location::caller())
             }
         }
-        operator!(@number $trait $method $op: f32 f64 i32 i64 u32);
+        operator!(@number $trait $method $op: f32 f64 i32 i64 u32 usize);
     )*};
     (@number $trait:ident $method:ident $op:ident: $($number:ty)*) => {$(
         impl $trait<Tensor> for $number {

@@ -254,8 +254,24 @@ impl Tensor {
     pub fn keep_dims(self, of: Tensor, axes: impl Axes) -> Tensor {
         let source = Location::caller();
         method("keep_dims", source, || {
-            let ty = of.ty();
-            with_dims(self, &ty, &dims_at("keep_dims", &axes, &ty, source))
+            let (reduced, ty) = (self.ty(), of.ty());
+            let dims = dims_at("keep_dims", &axes, &ty, source);
+            let kept = (0..ty.rank())
+                .filter(|d| !dims.contains(d))
+                .map(|d| ty.shape[d]);
+            if !kept.eq(reduced.shape.iter().copied()) {
+                let problem =
+                    format!("{reduced} is not what is left of {ty} without these dimensions");
+                let help = "call it on the reduced tensor, with what that was reduced from and along which dimensions: \
+                            `x.mean(-1).keep_dims(x, -1)`";
+                let op = "keep_dims";
+                fail_at(
+                    ErrorKind::Argument { op, problem },
+                    Some(help.to_owned()),
+                    source,
+                )
+            }
+            with_dims(self, &ty, &dims)
         })
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use shardax_sharding::PartitionSpec;
 
 use super::close::finished;
@@ -13,7 +14,7 @@ use super::linearize::{evaluate, inline};
 use crate::context::in_region;
 use crate::dtype::DType;
 use crate::error::Source;
-use crate::graph::{Equation, Graph, Scope};
+use crate::graph::{Equation, Graph, Scope, ValueId};
 use crate::lax;
 use crate::op::{
     Binary, Collective, CollectiveOp, Comparison, Cond, Manual, Op, Reducer, Scan, Unary, While,
@@ -98,6 +99,18 @@ fn number(value: i32) -> Tensor {
     lax::full(value.into(), &TensorType::scalar(DType::I32))
 }
 
+/// Whether an equation only spells a number that is written in the program, such as the NaN that a lookup gives where
+/// an index is outside. It is no fault until something is computed from it.
+fn is_written(equation: &Equation, written: &FxHashSet<ValueId>) -> bool {
+    match equation.op {
+        Op::Constant(_) | Op::Iota { .. } => true,
+        Op::Broadcast { .. } | Op::Convert(_) | Op::Reshape(_) | Op::Transpose(_) => {
+            equation.operands.iter().all(|o| written.contains(o))
+        }
+        _ => false,
+    }
+}
+
 struct Checker {
     what: NonFinite,
     points: Vec<CheckPoint>,
@@ -129,7 +142,12 @@ impl Checker {
     /// The equations of a graph, with the number of the first fault before and after them.
     fn graph(&mut self, graph: &Graph, inputs: &[Tensor], first: Tensor) -> (Vec<Tensor>, Tensor) {
         let mut first = first;
+        let mut written = FxHashSet::default();
         let outputs = evaluate(graph, inputs, |equation, operands| {
+            if is_written(equation, &written) {
+                written.extend(equation.results.iter().copied());
+                return emit(equation.op.clone(), operands, equation.source);
+            }
             let (results, after) = self.equation(equation, operands, first);
             first = after;
             results.into()
@@ -137,6 +155,7 @@ impl Checker {
         (outputs, first)
     }
 
+    /// An operation and what is inside of it, with the number of the first fault before and after it.
     fn equation(
         &mut self,
         equation: &Equation,

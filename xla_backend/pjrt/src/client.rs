@@ -193,9 +193,15 @@ impl Client {
     /// Creates a client of a CPU plugin with this many virtual devices.
     ///
     /// # Errors
-    /// [`Error::ClientOption`] unless there are 1 to 2048 devices, [`Error::Pjrt`] for what the plugin itself refuses.
+    /// [`Error::DeviceCount`] unless there are 1 to 2048 devices, [`Error::Pjrt`] for what the plugin itself refuses.
     pub fn cpu(plugin: &Plugin, device_count: usize) -> Result<Self> {
         let count = i64::try_from(device_count).unwrap_or(i64::MAX);
+        if !(1..=MAX_CPU_DEVICES).contains(&count) {
+            return Err(Error::DeviceCount {
+                count: device_count,
+                most: MAX_CPU_DEVICES,
+            });
+        }
         Self::new(
             plugin,
             &[("cpu_device_count".into(), ClientOption::Int(count))],

@@ -134,7 +134,7 @@ impl AheadProgram {
 
     /// As [`Program::remarks`](crate::Program::remarks).
     pub fn remarks(&self) -> Vec<String> {
-        remarks(&self.inner.inputs, &self.inner.graph, &self.inner.layout)
+        remarks(self.inputs(), self.outputs(), self.graph(), self.layout())
     }
 
     /// [`AheadProgram::report`] with other thresholds than those of

@@ -173,7 +173,12 @@ where
                 rest => format!("{given} elements and {rest} bytes"),
             };
             return Err(fault(
-                format!("it gave {given}, and the block has {elements}").into(),
+                format!(
+                    "it gave {given} ({} bytes), and the block has {elements} ({} bytes)",
+                    bytes.len(),
+                    elements * width
+                )
+                .into(),
             ));
         }
         if ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {

@@ -204,6 +204,7 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
             return Err(Error::Call {
                 program: "step".to_owned(),
                 faults: vec!["there is no batch: give one for each step to be run".to_owned()],
+                source_line: None,
             });
         };
         // Gradients come as a list, without the annotations of parameters: a layout may want them to
@@ -241,6 +242,7 @@ impl<S: Tree<Tensor>, B: Tree<Tensor>> LayoutCheck<S, B> {
                     faults: vec![format!(
                         "the loss of step {i} is NaN on one device: there is nothing to compare it with"
                     )],
+                    source_line: None,
                 });
             }
             if i == 0 {

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use shardax_core::{
-    Dim, Source,
+    Dim, Role, Source,
     ir::{Graph, Op},
 };
 use shardax_hlo::human_bytes;
 use shardax_sharding::{Layout, did_you_mean};
 
-use super::Input;
+use super::{Input, Output};
 
 /// Up to this size an argument is a step counter, a rate or a key, and belongs on every device.
 const SMALL: usize = 64;
@@ -26,7 +26,12 @@ const USUAL: [&str; 8] = [
 ];
 
 /// The remarks on a program, a sentence each.
-pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<String> {
+pub(crate) fn remarks(
+    inputs: &[Input],
+    outputs: &[Output],
+    graph: &Graph,
+    layout: &Layout,
+) -> Vec<String> {
     let devices = layout.mesh().device_count();
     let mut remarks = kept_by_no_name(graph);
     large_constants(graph, &mut remarks);
@@ -45,7 +50,7 @@ pub(crate) fn remarks(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<S
         remarks.extend(unused(inputs, graph, layout));
     }
     remarks.extend(misspelled);
-    remarks.extend(unmatched(inputs, layout));
+    remarks.extend(unmatched(inputs, outputs, layout));
     remarks.extend(unnamed(graph, layout));
     remarks
 }
@@ -172,9 +177,16 @@ fn names_of(inputs: &[Input], graph: &Graph) -> BTreeSet<&'static str> {
     names
 }
 
-/// Overrides by paths that no argument has.
-fn unmatched(inputs: &[Input], layout: &Layout) -> Vec<String> {
-    let paths: Vec<&str> = inputs.iter().map(|input| input.path.as_str()).collect();
+/// Overrides by paths that nothing has. Those of state are not missed by a program without any, nor others by one
+/// without a module.
+fn unmatched(inputs: &[Input], outputs: &[Output], layout: &Layout) -> Vec<String> {
+    let arguments = inputs.iter().map(|input| input.path.as_str());
+    let results = outputs.iter().map(|output| output.path.as_str());
+    let paths: Vec<&str> = arguments.chain(results).collect();
+    let has_state = inputs.iter().any(|input| input.role == Role::State);
+    let is_field = |segment: &str| segment.parse::<usize>().is_err() && !segment.is_empty();
+    let has_fields = |input: &Input| input.path.split('.').any(is_field);
+    let has_modules = inputs.iter().any(has_fields);
     let remark = |pattern: &str| {
         let segments = pattern.split('.').count();
         // A pattern is matched with the ends of paths.
@@ -186,9 +198,17 @@ fn unmatched(inputs: &[Input], layout: &Layout) -> Vec<String> {
             Some(near) => format!("; did you mean `{near}`?"),
             None => String::new(),
         };
-        format!("the layout has an override for `{pattern}`, and no argument has such a path{near}")
+        format!(
+            "the layout has an override for `{pattern}`, and no argument or result has such a path{near}"
+        )
     };
-    layout.unmatched_overrides(&paths).map(remark).collect()
+    let missed = layout
+        .unmatched_overrides(&paths)
+        .filter(|(_, role)| match role {
+            Some(Role::State) => has_state,
+            _ => has_modules,
+        });
+    missed.map(|(pattern, _)| remark(pattern)).collect()
 }
 
 /// Constraints on names that the program gives to no value.
@@ -259,21 +279,30 @@ fn named<'a>(graph: &'a Graph, names: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Rules that no annotation follows, where one has nearly the same name and no rule.
+/// Names without a rule that are nearly those of a rule: either of them may be misspelled.
 fn misspelled(inputs: &[Input], graph: &Graph, layout: &Layout) -> Vec<String> {
     let names = names_of(inputs, graph);
     let rules: BTreeSet<&str> = layout.names().collect();
-    let unruled: Vec<&str> = names.difference(&rules).copied().collect();
-    rules
-        .difference(&names)
-        .filter_map(|rule| {
-            let near = did_you_mean(rule, unruled.iter().copied())?;
-            Some(format!(
-                "no dimension is called `{rule}`, for which the layout has a rule, and it has none \
-                 for `{near}`: are they meant to be the same?"
-            ))
+    let unruled = || names.difference(&rules).copied();
+    let of_rules = rules.difference(&names).filter_map(|rule| {
+        let near = did_you_mean(rule, unruled())?;
+        Some(format!(
+            "no dimension is called `{rule}`, for which the layout has a rule, and it has none \
+             for `{near}`: are they meant to be the same?"
+        ))
+    });
+    // `up1` and `up2` are two names.
+    let unnumbered = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
+    let of_annotations = unruled().filter_map(|name| {
+        let near = did_you_mean(name, rules.intersection(&names).copied())?;
+        (unnumbered(name) != unnumbered(near)).then(|| {
+            format!(
+                "an annotation has `{name}`, for which the layout has no rule, and others have \
+                 `{near}`, for which it has one: are they meant to be the same?"
+            )
         })
-        .collect()
+    });
+    of_rules.chain(of_annotations).collect()
 }
 
 fn annotated(graph: &Graph, names: &mut BTreeSet<&'static str>) {

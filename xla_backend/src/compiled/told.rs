@@ -76,7 +76,7 @@ impl CompiledFrom<'_> {
             memory,
         };
         let mut report = Report::new(&subject, options)?;
-        report.remarks = remarks(self.inputs, self.graph, self.layout);
+        report.remarks = remarks(self.inputs, self.outputs, self.graph, self.layout);
         Ok(report)
     }
 }

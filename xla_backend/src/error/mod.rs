@@ -39,12 +39,14 @@ pub enum Error {
     },
 
     /// Arguments of a call, or their donation, that do not fit; nothing was launched.
-    #[error("cannot call `{program}`:{}", each_on_a_line(.faults))]
+    #[error("cannot call `{program}`:{}{}", each_on_a_line(.faults), At(source_line))]
     Call {
         /// The program's name.
         program: String,
         /// Every fault found.
         faults: Vec<String>,
+        /// The user's line of the call, where that is known.
+        source_line: Option<shardax_core::Source>,
     },
 
     /// A program that looks for it has found a number that is not finite.
@@ -172,6 +174,14 @@ impl From<Vec<LayoutFault>> for Error {
 }
 
 impl Error {
+    /// With the user's line of the call that it is an error of.
+    pub(crate) fn called_at(mut self, source: shardax_core::Source) -> Self {
+        if let Error::Call { source_line, .. } = &mut self {
+            source_line.get_or_insert(source);
+        }
+        self
+    }
+
     /// What the compiler said of a program, with the user's line: before the error, where the program is read, and later
     /// under a heading, for XLA takes every source for one of Python.
     pub(crate) fn of_compiling(program: &str, error: Error) -> Self {

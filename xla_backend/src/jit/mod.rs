@@ -227,15 +227,20 @@ impl<S, F: Function<S>> Jit<S, F> {
     /// does so once.
     #[track_caller]
     pub fn call(&self, args: On<F::Args, Array>) -> Result<On<F::Output, Array>> {
+        let source = Location::caller();
+        self.launch(args).map_err(|error| error.called_at(source))
+    }
+
+    fn launch(&self, args: On<F::Args, Array>) -> Result<On<F::Output, Array>> {
         let mut leaves = Vec::with_capacity(64);
         args.visit_leaves(&mut Path::root(), &mut |_, array| leaves.push(array));
         let program = match self.find(|program| program.accepts(&args, &leaves)) {
             Some(program) => program,
-            None if self.has_single(&args) => return self.call(self.place(args)?),
+            None if self.has_single(&args) => return self.launch(self.place(args)?),
             None => self.program_for(&args)?,
         };
         match program.run(&leaves) {
-            Err(Error::Call { .. }) if self.has_single(&args) => self.call(self.place(args)?),
+            Err(Error::Call { .. }) if self.has_single(&args) => self.launch(self.place(args)?),
             outcome => outcome,
         }
     }

@@ -52,6 +52,7 @@ pub(super) fn no_faults(program: &str, faults: Vec<String>) -> Result<()> {
     Err(Error::Call {
         program: program.to_owned(),
         faults,
+        source_line: None,
     })
 }
 
@@ -110,7 +111,7 @@ impl Program {
     /// layout made, rules whose name looks like a misspelling of an annotation's, and overrides and
     /// constraints that nothing matches.
     pub fn remarks(&self) -> Vec<String> {
-        remarks(&self.inner.inputs, &self.inner.graph, &self.inner.layout)
+        remarks(self.inputs(), self.outputs(), self.graph(), self.layout())
     }
 
     /// Whether it was loaded from the cache on disk rather than compiled.
@@ -221,6 +222,7 @@ impl Program {
         Error::Call {
             program: self.inner.name.clone(),
             faults: named,
+            source_line: None,
         }
     }
 

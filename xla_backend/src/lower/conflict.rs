@@ -8,7 +8,7 @@
 
 use shardax_core::ir::{DotDims, Equation, Graph, Op};
 use shardax_core::{TensorType, ir::Constraint};
-use shardax_sharding::{AxisPart, PartitionSpec};
+use shardax_sharding::{Axes, AxisPart, PartitionSpec};
 
 use super::partial::overlap;
 use super::writer::{Loc, Results};
@@ -109,19 +109,17 @@ impl Lowering<'_> {
                 .iter()
                 .flat_map(|&d| parts[other][d].iter().cloned())
                 .collect();
-            let mut stated = parts[own].clone();
+            let mut entries = vec![Axes::default().open(); parts[own].len()];
             for (&d, &e) in contract[own].iter().zip(contract[other]) {
-                if parts[other][e].is_empty() {
-                    stated[d].retain(|part| !any_of(part, &kept));
+                let split = &parts[own][d];
+                if parts[other][e].is_empty() && split.iter().any(|part| any_of(part, &kept)) {
+                    let left = split.iter().filter(|part| !any_of(part, &kept));
+                    entries[d] = self.annotations.axes(left);
                 }
             }
-            if stated != parts[own] {
-                let spec = stated
-                    .iter()
-                    .map(|parts| self.annotations.axes(parts))
-                    .collect();
+            if entries.iter().any(|axes| !axes.is_open()) {
                 let ty = graph.ty(equation.operands[own]);
-                x[own] = self.stated(&spec, x[own], ty, loc);
+                x[own] = self.stated(&entries.into_iter().collect(), x[own], ty, loc);
             }
         }
     }

@@ -23,7 +23,15 @@ impl LayoutFault {
     /// annotation, and its line: every other fault is of the sizes, or of the layout.
     pub(crate) fn of_leaf(what: String, path: &Path, fault: SpecFault) -> Self {
         let declaration = path.declaration();
-        let (SpecFault::Rank { entries, shape }, Some(declaration)) = (&fault, declaration) else {
+        let annotated = match &fault {
+            SpecFault::Rank {
+                rule: None,
+                entries,
+                shape,
+            } => declaration.map(|declaration| (declaration, entries, shape)),
+            _ => None,
+        };
+        let Some((declaration, entries, shape)) = annotated else {
             return LayoutFault {
                 what,
                 source: None,

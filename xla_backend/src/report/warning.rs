@@ -31,7 +31,7 @@ pub enum WarningKind {
     /// A loop reduces in every iteration what it only adds up, as gradients of micro-batches. Where the
     /// layout splits gradients over the same axes while they are added up, as ZeRO-2 and 3 do, it has to,
     /// and that is no warning.
-    ReductionPerMicroBatch,
+    ReductionPerIteration,
 }
 
 impl WarningKind {
@@ -41,7 +41,7 @@ impl WarningKind {
         WarningKind::FullRematerialization,
         WarningKind::ReshardingInLoop,
         WarningKind::ReplicatedTensor,
-        WarningKind::ReductionPerMicroBatch,
+        WarningKind::ReductionPerIteration,
     ];
 
     /// The name in messages and in JSON, `parameter_gathered`.
@@ -51,7 +51,7 @@ impl WarningKind {
             WarningKind::FullRematerialization => "full_rematerialization",
             WarningKind::ReshardingInLoop => "resharding_in_loop",
             WarningKind::ReplicatedTensor => "replicated_tensor",
-            WarningKind::ReductionPerMicroBatch => "reduction_per_micro_batch",
+            WarningKind::ReductionPerIteration => "reduction_per_iteration",
         }
     }
 }
@@ -118,7 +118,7 @@ impl Inspector<'_> {
             // One cause has one warning, the most exact.
             let found = full_rematerialization(explained)
                 .or_else(|| self.parameter_gathered(explained))
-                .or_else(|| self.reduction_per_micro_batch(explained))
+                .or_else(|| self.reduction_per_iteration(explained))
                 .or_else(|| self.resharding_in_loop(explained));
             let Some(found) = found else { continue };
             let same = |w: &&mut Warning| {
@@ -256,7 +256,7 @@ impl Inspector<'_> {
         Some(warning(kind, message, help, collective, &tensors))
     }
 
-    fn reduction_per_micro_batch(&self, explained: &ExplainedCollective) -> Option<Warning> {
+    fn reduction_per_iteration(&self, explained: &ExplainedCollective) -> Option<Warning> {
         let ExplainedCollective { collective, why } = explained;
         // Where gradients are shards, no device has room for a sum of whole ones.
         let axes = collective.axes.as_deref().unwrap_or_default();
@@ -287,10 +287,11 @@ impl Inspector<'_> {
                 .map_or("an unknown number of".to_owned(), |trips| trips.to_string()),
             human_bytes(collective.payload_bytes.saturating_mul(collective.times)),
         );
-        let help = "add up on each device and reduce once after the loop: `train::accumulate` does so with \
-                    gradients; in a manual region over these axes any sum can be reduced after its loop"
+        let help = "add up on each device and reduce once after the loop: over micro-batches `train::accumulate` \
+                    does so; in a manual region over these axes any sum, such as the gradient of weights that all \
+                    time steps share, can be reduced after its loop"
             .to_owned();
-        let kind = WarningKind::ReductionPerMicroBatch;
+        let kind = WarningKind::ReductionPerIteration;
         Some(warning(kind, message, help, collective, &tensors))
     }
 

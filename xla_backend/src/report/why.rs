@@ -114,6 +114,7 @@ impl MovedTensor {
             TensorRole::Parameter => format!("{layer}parameter `{path}`"),
             TensorRole::State => format!("{layer}state `{path}`"),
             TensorRole::Input => format!("{layer}input `{path}`"),
+            TensorRole::Gradient if path.is_empty() => "a gradient".to_owned(),
             TensorRole::Gradient => format!("gradient of `{path}`"),
             TensorRole::Result if path.is_empty() => "the result".to_owned(),
             TensorRole::Result => format!("result `{path}`"),

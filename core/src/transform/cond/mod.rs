@@ -161,9 +161,11 @@ fn check_results<R: Tree<Tensor>>(op: &'static str, traced: &[Closed<R>], source
     };
     let first = described(&traced[0]);
     let mut problems = Vec::new();
+    let mut is_of_dtypes = true;
     for (i, closed) in traced.iter().enumerate().skip(1) {
         let leaves = described(closed);
         if leaves.len() != first.len() {
+            is_of_dtypes = false;
             problems.push(format!(
                 "branch {i} returns {} leaves, branch 0 {}",
                 leaves.len(),
@@ -173,6 +175,7 @@ fn check_results<R: Tree<Tensor>>(op: &'static str, traced: &[Closed<R>], source
         }
         for ((leaf, found), (_, wanted)) in leaves.iter().zip(&first) {
             if !found.is_like(wanted) {
+                is_of_dtypes &= found.shape == wanted.shape;
                 problems.push(format!(
                     "{leaf} is {found} in branch {i} and {wanted} in branch 0"
                 ));
@@ -184,10 +187,15 @@ fn check_results<R: Tree<Tensor>>(op: &'static str, traced: &[Closed<R>], source
             "the branches return different types: {}",
             problems.join("; ")
         );
-        let help = match op {
-            "cond" => "branch 0 is `on_false`, branch 1 `on_true`; convert with `.cast(...)`",
-            _ => "convert the results with `.cast(...)`",
+        let which = match op {
+            "cond" => "branch 0 is `on_false`, branch 1 `on_true`; ",
+            _ => "",
         };
-        fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
+        let remedy = match is_of_dtypes {
+            true => "convert the results with `.cast(...)`",
+            false => "make all return as many values, of the same shapes",
+        };
+        let help = format!("{which}{remedy}");
+        fail_at(ErrorKind::Shape { op, problem }, Some(help), source)
     }
 }

@@ -182,10 +182,12 @@ pub(super) fn check_carry<C: Tree<Tensor>>(
 ) {
     let mut problems = Vec::new();
     let mut position = 0;
+    let mut is_of_dtypes = true;
     carry.visit_leaves(&mut Path::root(), &mut |path, t| {
         let (before, after) = (initial.get(position).map(|t| t.ty()), graph.ty(t.value));
         if let Some(before) = before.filter(|before| !before.is_like(after)) {
             let leaf = path.leaf_of("carry");
+            is_of_dtypes &= before.shape == after.shape;
             problems.push(format!(
                 "{leaf} goes in as {before} and comes out as {after}"
             ));
@@ -194,13 +196,20 @@ pub(super) fn check_carry<C: Tree<Tensor>>(
     });
     if position != initial.len() {
         let count = initial.len();
+        is_of_dtypes = false;
         problems.push(format!(
             "it goes in with {count} leaves and comes out with {position}"
         ));
     }
     if !problems.is_empty() {
         let problem = format!("the carry changes its type: {}", problems.join("; "));
-        let help = "make the body return the carry as it came, for example with `.cast(...)`";
+        let help = match is_of_dtypes {
+            true => "make the body return the carry as it came, for example with `.cast(...)`",
+            false => {
+                "start with a carry of the shape that the body returns, and return that of each turn as it came: \
+                      results that are collected are the body's second value"
+            }
+        };
         fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)
     }
 }

@@ -69,6 +69,17 @@ pub enum Error {
         what: String,
     },
 
+    /// More virtual CPU devices than a client may have, or none.
+    #[error(
+        "{count} virtual CPU devices were asked for, one for each of the mesh or as many as the runtime was to have: there may be 1 to {most}"
+    )]
+    DeviceCount {
+        /// How many were asked for.
+        count: usize,
+        /// How many there may be.
+        most: i64,
+    },
+
     /// An option for creating a client has a value that would abort the process.
     #[error("client option `{name}` is {value}: {advice}")]
     ClientOption {
