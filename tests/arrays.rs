@@ -532,8 +532,8 @@ fn a_callback_that_fails() -> Result<()> {
     let short = |_: &[Range<usize>]| Ok::<_, Error>(vec![0i64; 5]);
     assert_eq!(
         message(Array::from_callback([4, 6], &rows, short)),
-        "array i64[4,6]: the callback for its block [0..1, 0..6] failed: it gave 5 elements, and the \
-         block has 6"
+        "array i64[4,6]: the callback for its block [0..1, 0..6] failed: it gave 5 elements (40 \
+         bytes), and the block has 6 (48 bytes)"
     );
     let ty = TensorType::new(DType::Bool, [4, 1]);
     let odd = |_: &[Range<usize>]| Ok::<_, Error>(vec![2]);

@@ -49,7 +49,8 @@ fn a_mesh_that_is_not_that_of_the_devices() -> xla::Result<()> {
     let layout = Layout::new(Mesh::new([("data", 2049)]).unwrap());
     assert_eq!(
         message(jit(|x: Tensor| x * 2.0).layout(&layout).call(ones(&[3]))),
-        "client option `cpu_device_count` is 2049: it must be a whole number from 1 to 2048"
+        "2049 virtual CPU devices were asked for, one for each of the mesh or as many as the runtime was to have: there may \
+         be 1 to 2048"
     );
     Ok(())
 }
@@ -293,7 +294,7 @@ fn mistakes_inside_of_closures_name_the_line_inside() {
         help "contracted dimensions must have the same size");
     mistake!(|x: Tensor, w: Tensor| scan(x, w, |h: Tensor, w: Tensor| (h.dot(w), ())).0, x(), ones(&[5, 3, 4]), at "scan(",
         "`scan`: the carry changes its type: the carry goes in as f32[2,3] and comes out as f32[2,4]",
-        help "make the body return the carry as it came, for example with `.cast(...)`");
+        help "start with a carry of the shape and type that the body returns; what each turn adds to the results is the body's second value");
     mistake!(|x: Tensor, y: Tensor| grad(|x: Tensor| remat(|x: Tensor| (x + y).sum(..))(x))(x), x(), ones(&[4]), at "(x + y)",
         "`add`: shapes f32[2,3] and f32[4] do not broadcast together: 3 against 4 in dimension 1",
         help "shapes are aligned at the last dimension; sizes there must be equal or 1");
@@ -438,7 +439,7 @@ fn a_donated_array_is_used_again() -> xla::Result<()> {
         let gone = "the argument f32[8] was donated to an earlier call and holds no data any more: use the \
                     result that took its memory";
         let here = line!() + 1;
-        let told = message(double.call(first.clone()));
+        let told = double.call(first.clone()).unwrap_err().to_string();
         let (told, place) = told.split_once("\n  --> ").unwrap();
         assert_eq!(told, format!("cannot call `double`:\n  {gone}"));
         assert!(
@@ -449,10 +450,9 @@ fn a_donated_array_is_used_again() -> xla::Result<()> {
             .name("add")
             .layout(&layout);
         let gone = gone.replace("the argument", "argument `1`");
-        let told = message(add.call((second.clone(), first.clone())));
-        assert!(
-            told.starts_with(&format!("cannot call `add`:\n  {gone}\n  --> ")),
-            "{told}"
+        assert_eq!(
+            message(add.call((second.clone(), first.clone()))),
+            format!("cannot call `add`:\n  {gone}")
         );
         let text = message(first.to_vec::<f32>());
         assert!(

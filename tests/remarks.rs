@@ -127,6 +127,12 @@ fn a_large_constant_is_remarked() {
     let line = line!() + 1;
     let f = |i: Tensor| Tensor::constant(&values, [8 << 20]).take(i, 0);
     let program = jit(f).compile(TensorType::scalar(DType::I32)).unwrap();
+    let memory = program.memory().unwrap();
+    assert_eq!(memory.constants, 8 << 20);
+    assert!(
+        memory.to_string().contains("\n  constants      8.0 MiB"),
+        "{memory}"
+    );
     assert_eq!(
         program.remarks(),
         [format!(

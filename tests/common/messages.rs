@@ -11,12 +11,20 @@ pub(crate) fn ones(shape: &[usize]) -> Array {
     Array::from_slice(&vec![1f32; shape.iter().product()], shape).unwrap()
 }
 
-/// The text of the error.
+/// The text of the error, without the line of a call, which is one of the test's.
 #[track_caller]
 pub(crate) fn message<T>(outcome: xla::Result<T>) -> String {
-    match outcome {
-        Ok(_) => panic!("this is no error"),
-        Err(error) => error.to_string(),
+    let Err(error) = outcome else {
+        panic!("this is no error")
+    };
+    let text = error.to_string();
+    match error {
+        xla::Error::Call { .. } => {
+            let (told, place) = text.rsplit_once("\n  --> ").unwrap();
+            assert!(place.starts_with("tests/"), "{text}");
+            told.to_owned()
+        }
+        _ => text,
     }
 }
 

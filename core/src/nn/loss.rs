@@ -125,7 +125,7 @@ pub fn cross_entropy(logits: Tensor, targets: Tensor, options: CrossEntropyOptio
         if !fits {
             let integer = match target_ty.dtype.is_integer() {
                 true => "",
-                false => ", which are no integers",
+                false => ", which are not integers",
             };
             let problem = format!("the logits are {ty} and the targets {target_ty}{integer}");
             let help = "give logits [..., classes] and one integer, the class, for each position \

@@ -470,7 +470,7 @@ fn loops() {
     insta::assert_snapshot!(error, @"
     `scan`: the carry changes its type: carry `0` goes in as f32[2] and comes out as bool[2]; carry `1` goes in as f32[2] and comes out as f32[]
       --> here
-      help: make the body return the carry as it came, for example with `.cast(...)`
+      help: start with a carry of the shape and type that the body returns; what each turn adds to the results is the body's second value
     ");
     let error = mistake([f32([4, 2]), f32([3, 2])], |xs| {
         scan((), xs, |(), [x, y]: [Tensor; 2]| ((), x + y))
@@ -500,7 +500,7 @@ fn loops() {
     insta::assert_snapshot!(error, @"
     `scan`: the carry changes its type: it goes in with 1 leaves and comes out with 2
       --> here
-      help: make the body return the carry as it came, for example with `.cast(...)`
+      help: start with a carry of the shape and type that the body returns; what each turn adds to the results is the body's second value
     ");
 }
 

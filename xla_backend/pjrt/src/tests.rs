@@ -156,7 +156,7 @@ fn a_client_lists_its_devices_and_memories() {
 fn a_bad_device_count_is_an_error() {
     for count in [0, 5000, usize::MAX] {
         let error = Client::cpu(&test_plugin(), count).unwrap_err();
-        assert!(matches!(error, Error::ClientOption { .. }), "{error}");
+        assert!(matches!(error, Error::DeviceCount { .. }), "{error}");
     }
     let option = |value| [("cpu_device_count".to_owned(), value)];
     let error = Client::new(&test_plugin(), &option(ClientOption::Int(-1)))

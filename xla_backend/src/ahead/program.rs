@@ -151,14 +151,15 @@ impl AheadProgram {
 
     /// The memory that the program needs on one device.
     pub fn memory(&self) -> MemoryReport {
-        self.inner.compiled.memory.into()
+        MemoryReport::of(self.inner.compiled.memory, self.graph())
     }
 
     /// The bytes of device memory that the program needs at its peak.
     pub fn memory_needed(&self) -> u64 {
         let memory = self.memory();
         match memory.peak {
-            0 => (memory.argument + memory.output + memory.temp).saturating_sub(memory.alias),
+            0 => (memory.argument + memory.output + memory.temp + memory.constants)
+                .saturating_sub(memory.alias),
             peak => peak,
         }
     }

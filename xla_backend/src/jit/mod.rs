@@ -231,6 +231,7 @@ impl<S, F: Function<S>> Jit<S, F> {
         self.launch(args).map_err(|error| error.called_at(source))
     }
 
+    #[track_caller]
     fn launch(&self, args: On<F::Args, Array>) -> Result<On<F::Output, Array>> {
         let mut leaves = Vec::with_capacity(64);
         args.visit_leaves(&mut Path::root(), &mut |_, array| leaves.push(array));

@@ -191,7 +191,8 @@ impl Program {
     ///
     /// When the plugin does not know.
     pub fn memory(&self) -> Result<MemoryReport> {
-        Ok(self.inner.executable.memory_stats()?.into())
+        let stats = self.inner.executable.memory_stats()?;
+        Ok(MemoryReport::of(stats, &self.inner.graph))
     }
 
     /// The loaded executable.

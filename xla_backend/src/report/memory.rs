@@ -3,12 +3,13 @@
 use std::fmt;
 
 use serde::Serialize;
+use shardax_core::ir::{Graph, Op};
 use shardax_hlo::human_bytes;
 use shardax_pjrt::CompiledMemoryStats;
 
 /// What XLA's buffer assignment says of one device's memory, in bytes.
 ///
-/// A device needs `argument + output + temp + generated_code - alias` at most, and `peak` at any one
+/// A device needs `argument + output + temp + generated_code + constants - alias` at most, and `peak` at any one
 /// time, where the backend states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct MemoryReport {
@@ -20,8 +21,11 @@ pub struct MemoryReport {
     pub alias: u64,
     /// Everything in between: activations, gradients, communication buffers.
     pub temp: u64,
-    /// Machine code and constants.
+    /// Machine code.
     pub generated_code: u64,
+    /// Arrays that are written into the program, as `Tensor::constant` does: whole on every device, and in no other number
+    /// but `peak`.
+    pub constants: u64,
     /// The most that is live at one time, arguments included; 0 if the backend does not say.
     pub peak: u64,
     /// Memory of the host, for arrays that are placed there.
@@ -49,6 +53,7 @@ impl From<CompiledMemoryStats> for MemoryReport {
             alias: stats.alias,
             temp: stats.temp,
             generated_code: stats.generated_code,
+            constants: 0,
             // XLA's CPU backend states less than the temporary memory that it allocates.
             peak: if stats.peak < stats.temp {
                 0
@@ -65,6 +70,32 @@ impl From<CompiledMemoryStats> for MemoryReport {
     }
 }
 
+impl MemoryReport {
+    /// The account of a program of which this is the graph.
+    pub(crate) fn of(stats: CompiledMemoryStats, graph: &Graph) -> Self {
+        MemoryReport {
+            constants: constant_bytes(graph),
+            ..stats.into()
+        }
+    }
+}
+
+/// The bytes of arrays that are written out in a graph. A compiler fills in by itself what is one number everywhere.
+fn constant_bytes(graph: &Graph) -> u64 {
+    let own = graph.equations().iter().map(|equation| {
+        let literal = match &equation.op {
+            Op::Constant(literal) if !literal.is_splat() => literal.bytes().len() as u64,
+            _ => 0,
+        };
+        let regions = equation.op.regions().into_iter();
+        literal
+            + regions
+                .map(|(_, region)| constant_bytes(region))
+                .sum::<u64>()
+    });
+    own.sum()
+}
+
 impl fmt::Display for MemoryReport {
     /// A line for each number, those of the host only if there is any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,6 +105,7 @@ impl fmt::Display for MemoryReport {
             alias,
             temp,
             generated_code,
+            constants,
             peak,
             host,
         } = *self;
@@ -89,6 +121,10 @@ impl fmt::Display for MemoryReport {
         }
         write!(f, "\n  temporary {:>12}", human_bytes(temp))?;
         write!(f, "\n  code      {:>12}", human_bytes(generated_code))?;
+        // A few numbers are in every program.
+        if constants >= 1 << 10 {
+            write!(f, "\n  constants {:>12}", human_bytes(constants))?;
+        }
         if peak > 0 {
             write!(f, "\n  peak      {:>12}", human_bytes(peak))?;
         }
@@ -127,6 +163,7 @@ mod tests {
             alias: 2 << 20,
             temp: 5000,
             generated_code: 12,
+            constants: 0,
             peak: 4 << 20,
             host: HostMemory::default(),
         };
@@ -139,6 +176,8 @@ mod tests {
              code              12 B\n  \
              peak           4.0 MiB"
         );
+        report.constants = 2 << 20;
+        assert!(report.to_string().contains("\n  constants      2.0 MiB\n"));
         report.host.argument = 1 << 30;
         assert!(
             report

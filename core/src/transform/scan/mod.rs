@@ -206,8 +206,8 @@ pub(super) fn check_carry<C: Tree<Tensor>>(
         let help = match is_of_dtypes {
             true => "make the body return the carry as it came, for example with `.cast(...)`",
             false => {
-                "start with a carry of the shape that the body returns, and return that of each turn as it came: \
-                      results that are collected are the body's second value"
+                "start with a carry of the shape and type that the body returns; what each turn adds to the results is the \
+                      body's second value"
             }
         };
         fail_at(ErrorKind::Shape { op, problem }, Some(help.into()), source)

@@ -212,6 +212,7 @@ impl Report {
             bar.push(("new results", memory.output.saturating_sub(memory.alias)));
             bar.push(("temporary", memory.temp));
             bar.push(("code", memory.generated_code));
+            bar.push(("constants", memory.constants));
         }
         bar.retain(|(_, bytes)| *bytes > 0);
         if bar.is_empty() {
