@@ -365,6 +365,8 @@ fn backward_error(op: &Op) -> Option<f64> {
             ..
         } => 2.0,
         Op::DotGeneral(_) | Op::Conv(_) => 2.0,
+        // A product may be added before it is rounded.
+        Op::Binary(Binary::Add | Binary::Sub) => 1.0,
         Op::Cholesky | Op::TriangularSolve(_) => 8.0,
         Op::Collective(collective) => match collective.kind {
             CollectiveOp::Psum | CollectiveOp::ReduceScatter(_) => 2.0,

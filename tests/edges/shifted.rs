@@ -1,8 +1,8 @@
 //! Shifts along a dimension that two axes split, met by the unshifted value, under results that lie otherwise.
 
 use shardax::prelude::*;
-use shardax::s;
 use shardax::xla::Result;
+use shardax::{Pool, s};
 
 /// A function that moves elements along the first dimension.
 type Shift = (&'static str, fn(Tensor) -> Tensor);
@@ -99,5 +99,33 @@ fn shifts_meet_what_was_not_shifted() -> Result<()> {
         }
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// Steps over more than what a device has.
+#[test]
+fn slices_with_steps() -> Result<()> {
+    let values: Vec<f32> = (0..32).map(|i| i as f32).collect();
+    let x = Array::from_slice(&values, [8, 4])?;
+    let all = |x: Tensor| {
+        let (rows, columns) = (x.shard(ROWS) * 1.0, x.shard(COLUMNS) * 1.0);
+        let pool = Pool::new([0], [2]).strides([3]);
+        let pooled = |x: Tensor| jvp(|x: Tensor| x.max_pool(&pool), x, x * 0.0 + 1.0).1;
+        let steps = [rows.get(s![..;2]), rows.get(s![1..;3]), rows.get(s![..;5])];
+        let over = [columns.get(s![.., ..;3]), columns.get(s![.., 1..;2])];
+        let pooled = [pooled(rows), pooled(columns.transpose([1, 0]))];
+        [&steps[..], &over, &pooled].concat()
+    };
+    const ROWS: &[Dim] = &[Dim::Mesh(&["a", "b"]), Dim::Unsharded];
+    const COLUMNS: &[Dim] = &[Dim::Unsharded, Dim::Mesh(&["b"])];
+    let wanted = jit(all).call(x.clone())?;
+    for partitioner in [Partitioner::Shardy, Partitioner::Gspmd] {
+        let layout = Layout::new("a=2,b=4".parse().unwrap()).partitioner(partitioner);
+        let found = jit(all).layout(&layout).call(x.clone())?;
+        for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            let [found, wanted] = [found, wanted].map(Array::to_vec::<f32>);
+            assert_eq!(found?, wanted?, "{partitioner}, result {i}");
+        }
+    }
     Ok(())
 }

@@ -32,6 +32,11 @@ impl Lowering<'_> {
         if let Op::Gather { dims, .. } | Op::Scatter { dims, .. } = &equation.op {
             self.batches_together((graph, equation, dims), block, &mut x, loc);
         }
+        if let Op::Slice { strides, .. } = &equation.op {
+            let ty = graph.ty(equation.operands[0]);
+            let split = block.split(equation.operands[0]);
+            x[0] = self.before_steps(strides, (x[0], &split), ty, loc);
+        }
         if let Op::DotGeneral(dims) = &equation.op {
             self.contracted_whole((graph, equation, dims), block, &mut x, loc);
         }

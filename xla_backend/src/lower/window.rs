@@ -4,6 +4,7 @@
 //! aborts, for many strides, paddings, dilations and groups. So these dimensions are stated to be
 //! whole, on operands and results; the others are left to it.
 
+use shardax_core::ir::split::Entries;
 use shardax_core::{
     Reducer, TensorType,
     ir::{Conv, ConvLayout, ValueId, Window},
@@ -101,6 +102,29 @@ impl Lowering<'_> {
         match devices == self.annotations.device_count() {
             true => axes,
             false => Axes::default(),
+        }
+    }
+
+    /// What is sliced with a step that is larger than a device's part of the dimension: whole there, for the partitioner
+    /// expects parts of another size than it makes.
+    pub(super) fn before_steps(
+        &mut self,
+        strides: &[usize],
+        (value, split): (Ssa, &Entries),
+        ty: &TensorType,
+        loc: Loc,
+    ) -> Ssa {
+        let steps_over = |d: usize| {
+            let axes = split.get(d).cloned().unwrap_or_default();
+            let parts = self.annotations.parts(&axes);
+            let parts: usize = parts.iter().map(|part| part.size).product();
+            parts > 1 && ty.shape[d].div_ceil(parts) < strides[d]
+        };
+        let open = (0..ty.rank()).filter(|&d| !steps_over(d));
+        let open: Vec<(usize, Axes)> = open.map(|d| (d, open_if(true))).collect();
+        match open.len() == ty.rank() {
+            true => value,
+            false => self.lies_whole_but(&open, value, ty, loc),
         }
     }
 
