@@ -148,3 +148,29 @@ fn integers_and_conversions() -> Result<()> {
     assert_eq!(unsigned.to_vec::<i32>()?, [0, 255, 0, 0, 2]);
     Ok(())
 }
+
+/// XLA's CPU compiler has wrong numbers for these, by type, size and level of optimization.
+#[test]
+fn inverse_tangents_of_many() -> Result<()> {
+    let functions: [fn(Tensor) -> Tensor; 2] =
+        [|x| x.atan(), |x| x.atan2(Tensor::ones(x.dtype(), [32]))];
+    let values: Vec<f32> = (0..32).map(|i| (i - 32) as f32 / 8.0).collect();
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for (level, f) in [1, 3]
+            .into_iter()
+            .flat_map(|level| functions.map(|f| (level, f)))
+        {
+            let program = jit(move |x: Tensor| f(x.cast(dtype)).cast(DType::F32))
+                .xla_option("xla_backend_optimization_level", level);
+            let found = program.call(Array::from_slice(&values, [32])?)?;
+            for (found, x) in found.to_vec::<f32>()?.iter().zip(&values) {
+                let off = (found - x.atan()).abs();
+                assert!(
+                    off < 0.02,
+                    "{dtype}, level {level}: atan({x}) is not {found}"
+                );
+            }
+        }
+    }
+    Ok(())
+}

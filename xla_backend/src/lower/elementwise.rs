@@ -63,15 +63,15 @@ impl Lowering<'_> {
         )
     }
 
-    /// The inverse tangent of f64, of which XLA would make [`Lowering::atan2`] with a constant.
+    /// The inverse tangent, of which XLA would make [`Lowering::atan2`] with a constant.
     pub(super) fn atan(&mut self, ty: &TensorType, x: Ssa, loc: Loc) -> Ssa {
         let text = tensor_type(ty);
         let one = self.assign(&format!("stablehlo.constant dense<1.0> : {text}"), loc);
         self.atan2(ty, [x, one], loc)
     }
 
-    /// The angle of f64 coordinates. XLA's CPU compiler gives wrong numbers, in arrays of more than about
-    /// 32 elements, where it knows the second to be 1.
+    /// The angle of coordinates. XLA's CPU compiler gives wrong numbers, in arrays of 32 elements or more, where it knows the
+    /// second to be 1: in f64, in narrow types, and in f32 at low levels of optimization.
     pub(super) fn atan2(&mut self, ty: &TensorType, [y, x]: [Ssa; 2], loc: Loc) -> Ssa {
         let text = tensor_type(ty);
         let x = self.assign(&format!("stablehlo.optimization_barrier {x} : {text}"), loc);

@@ -106,10 +106,10 @@ impl Lowering<'_> {
                 let ty = graph.ty(equation.results[0]);
                 smallvec![self.widened(Unary::Erfc, ty, x[0], loc)]
             }
-            Op::Unary(Unary::Atan) if graph.ty(equation.results[0]).dtype == DType::F64 => {
+            Op::Unary(Unary::Atan) if graph.ty(equation.results[0]).dtype.is_float() => {
                 smallvec![self.atan(graph.ty(equation.results[0]), x[0], loc)]
             }
-            Op::Binary(Binary::Atan2) if graph.ty(equation.results[0]).dtype == DType::F64 => {
+            Op::Binary(Binary::Atan2) if graph.ty(equation.results[0]).dtype.is_float() => {
                 smallvec![self.atan2(graph.ty(equation.results[0]), [x[0], x[1]], loc)]
             }
             Op::Unary(Unary::PopulationCount)
