@@ -18,7 +18,7 @@ use shardax_interpreter::{Array, Observer, interpret_with};
 
 use crate::dice::Dice;
 
-/// The results of several runs, the first of them without errors.
+/// The results of several runs, the first of them without errors; of none, if the program does not determine them.
 pub struct Oracle {
     runs: Vec<Vec<Array>>,
 }
@@ -35,8 +35,8 @@ pub enum Verdict {
 }
 
 impl Oracle {
-    /// Runs a graph so many times; `None` if the interpreter cannot, or if the program does what no
-    /// rule defines.
+    /// Runs a graph so many times; `None` if the interpreter cannot. Of a program that does what no rule
+    /// defines nothing is known.
     pub fn new(graph: &Graph, inputs: &[Array], times: u64) -> Option<Self> {
         let run = |seed: u64| {
             let mut noise = Noise {
@@ -49,20 +49,26 @@ impl Oracle {
             let found = catch_unwind(AssertUnwindSafe(|| {
                 interpret_with(graph, inputs, &mut noise)
             }));
-            found.ok().filter(|_| !noise.undefined)
+            Some((found.ok()?, noise.undefined))
         };
-        let runs = (0..times).map(run).collect::<Option<_>>()?;
-        Some(Oracle { runs })
+        let runs: Vec<(Vec<Array>, bool)> = (0..times).map(run).collect::<Option<_>>()?;
+        let is_undefined = runs.iter().any(|(_, undefined)| *undefined);
+        let runs = runs.into_iter().map(|(run, _)| run);
+        Some(Oracle {
+            runs: runs.filter(|_| !is_undefined).collect(),
+        })
     }
 
     /// The results without errors.
     pub fn exact(&self) -> &[Array] {
-        &self.runs[0]
+        self.runs.first().map_or(&[], Vec::as_slice)
     }
 
     /// Compares one result.
     pub fn judge(&self, result: usize, found: &[f64]) -> Verdict {
-        let wanted = &self.runs[0][result];
+        let Some(wanted) = self.exact().get(result) else {
+            return Verdict::Open;
+        };
         let columns = self.runs.iter().map(|run| run[result].floats());
         let columns: Vec<Vec<f64>> = columns.collect();
         let dtype = wanted.ty.dtype;
