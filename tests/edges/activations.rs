@@ -109,3 +109,20 @@ fn at_the_largest_numbers() -> Result<()> {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
+
+/// Half of a sum that overflows is infinite, and a sum of halves is not: XLA makes the one of the other.
+#[test]
+fn large_numbers_stay_what_they_are() -> Result<()> {
+    let values = [3e38f32, -3e38, 2e38, 4.0];
+    let found = jit(|x: Tensor| x.squareplus(4.0)).call(Array::from_slice(&values, [4])?)?;
+    let found = found.to_vec::<f32>()?;
+    for (found, x) in found.iter().zip(values) {
+        let wanted = (f64::from(x) + f64::from(x).hypot(2.0)) / 2.0;
+        let off = (f64::from(*found) - wanted).abs();
+        assert!(
+            off <= 1e-6 * wanted.abs().max(1.0),
+            "squareplus({x}) is {wanted}, not {found}"
+        );
+    }
+    Ok(())
+}

@@ -94,6 +94,12 @@ fn results(
     };
     let result = graph.ty(first);
     let nothing = || unknown(result.rank());
+    let inside = |body: &Graph| {
+        let inputs = equation.operands.iter().map(|o| known[o.index()].clone());
+        let within = splits(body, inputs.collect(), resolve);
+        let outputs = body.outputs().iter();
+        outputs.map(|o| within[o.index()].clone()).collect()
+    };
     let one = match &equation.op {
         Op::Unary(_)
         | Op::Binary(_)
@@ -141,22 +147,8 @@ fn results(
             let stacked = stacked.map(|&r| unknown(graph.ty(r).rank()));
             return carries.chain(stacked).collect();
         }
-        Op::Remat(remat) => {
-            let inputs = equation.operands.iter().map(|o| known[o.index()].clone());
-            let body = splits(&remat.body, inputs.collect(), resolve);
-            return remat
-                .body
-                .outputs()
-                .iter()
-                .map(|o| body[o.index()].clone())
-                .collect();
-        }
-        Op::Custom(custom) => {
-            let inputs = equation.operands.iter().map(|o| known[o.index()].clone());
-            let body = splits(&custom.body, inputs.collect(), resolve);
-            let outputs = custom.body.outputs().iter();
-            return outputs.map(|o| body[o.index()].clone()).collect();
-        }
+        Op::Remat(remat) => return inside(&remat.body),
+        Op::Custom(custom) => return inside(&custom.body),
         Op::Manual(manual) => {
             let entries = |spec: &PartitionSpec| spec.entries().iter().cloned().collect();
             return manual.outputs.iter().map(entries).collect();

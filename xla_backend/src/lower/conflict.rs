@@ -1,10 +1,10 @@
 //! Products whose operands and result want one axis for different dimensions.
 //!
-//! A product that is summed over an axis, and of which the result is split over that axis and others that the operands
-//! do not have in these places, XLA's partitioner may put together from blocks in the wrong order. Such a
-//! product is stated to lie as its operands do first, and as its annotation says afterwards. And of an operand that is contracted over an axis
-//! which splits a dimension of the other one that is kept, every device has all of it: what becomes of weights under
-//! fully sharded data parallelism.
+//! XLA's partitioner may put blocks of a product in the wrong order, if it is summed over an axis, and its result is
+//! split over that axis and others that the operands do not have in these places. Such a product is stated to lie as its
+//! operands do first, and as its annotation says afterwards. And an operand that is contracted over an axis which splits a
+//! dimension that the other one keeps is stated to be whole there: what becomes of weights under fully sharded data
+//! parallelism.
 
 use shardax_core::ir::{DotDims, Equation, Graph, Op};
 use shardax_core::{TensorType, ir::Constraint};
